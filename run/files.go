@@ -120,7 +120,7 @@ func (e *tooLarge) Hint() string {
 }
 
 func fits(ctx context.Context, h *host.Host, size channel.Size, disk int64) error {
-	bytes, places, err := scratch.Room(ctx, h.Blanks(), disk)
+	bytes, places, err := scratch.Capacity(ctx, h.Blanks(), disk)
 	if err != nil {
 		return err
 	}

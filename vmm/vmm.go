@@ -1,6 +1,6 @@
-// Package vmm defines what Custody asks of a virtual machine monitor. A Driver
-// starts machines, by a cold boot or from a memory snapshot; a VM is one of
-// them while it lives. Implementations stand in folders below this one.
+// Package vmm defines the interface to virtual machine monitors. A Driver
+// starts machines, by a cold boot or from a memory snapshot; a VM is a
+// started machine. The implementations are in subdirectories.
 package vmm
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// ErrDied means that a machine ended by itself.
+// ErrDied means that a machine ended although Destroy was not called.
 var ErrDied = errors.New("the vm died")
 
-// The isolation tiers that there are drivers for.
+// The isolation tiers, one for each driver and mode.
 const (
 	QEMUKVM = "qemu-kvm" // QEMU with hardware virtualization
 	GVisor  = "gvisor"   // gVisor: a kernel in user space, without hardware virtualization
@@ -26,17 +26,17 @@ const (
 func Tiers() []string { return []string{QEMUKVM, GVisor, QEMUTCG} }
 
 // Image is what a machine starts from. All files are opened by the caller, so
-// that a driver's process needs no path of its own to any of them.
+// Image contains the files that a machine starts from. The caller opens them, so
 type Image struct {
-	Kernel string   // path of the kernel; read when the machine is started
+	Kernel string   // path of the kernel; read at the start of the machine
 	Initrd string   // path of the initramfs
 	Guest  string   // path of the custody-guest program, for drivers that need no Kernel and Initrd
 	Root   *os.File // erofs userland, read-only
-	// Memory backs the guest's RAM. A restore maps it privately (copy on write) and only ever
-	// reads it; a boot that is to be snapshotted writes it.
+	// Memory backs the guest's RAM. A restored machine maps it privately (copy on write) and does not
+	// change it. A booted machine writes to it, so that Snapshot can be called.
 	Memory *os.File
-	// Disk is the scratch disk as the snapshot left it, mounted by the guest; a restored machine gets
-	// a copy as its Scratch. Nil for a cold boot.
+	// Disk is the scratch disk at the time of the snapshot, when the guest had it mounted. A restored machine
+	// needs a copy of it as Machine.Scratch. Nil for a cold boot.
 	Disk *os.File
 	// State is the device state that Snapshot wrote. Nil means a cold boot.
 	State *os.File
@@ -44,15 +44,15 @@ type Image struct {
 
 // Machine describes one VM.
 type Machine struct {
-	ID     string // for messages
+	ID     string // used in messages only
 	Image  Image
 	CPUs   int
 	Memory int64 // bytes
-	// Scratch is the only disk the VM writes. The caller may have unlinked it already.
+	// Scratch is the only disk that the VM can write to. It may be an unlinked file.
 	Scratch *os.File
-	// Tap is what the guest's network card leads to: a TAP queue opened with IFF_TAP, IFF_NO_PI
-	// and IFF_VNET_HDR. It stays the caller's. Nil: the card is there all the same, so that a
-	// snapshot fits, and its cable leads nowhere.
+	// Tap is what the guest's network interface is connected to: a TAP queue opened with IFF_TAP, IFF_NO_PI
+	// and IFF_VNET_HDR. The caller closes it. If it is nil, the guest has an unconnected interface, because a
+	// snapshot can be restored only into a machine with the same devices.
 	Tap *os.File
 	// Console receives the guest's serial console; nil discards it.
 	Console *os.File
@@ -60,18 +60,18 @@ type Machine struct {
 
 // Driver starts machines of one kind.
 type Driver interface {
-	// Name names the driver in the record: qemu, ...
+	// Name is the driver's name in the record: qemu, ...
 	Name() string
-	// Tier names the isolation that this driver gives on this host: qemu-kvm, qemu-tcg, ...
+	// Tier is the isolation tier that the driver provides: qemu-kvm, qemu-tcg, ...
 	Tier() string
 	// Snapshots reports whether machines can be restored from a snapshot. If not, each is booted.
 	Snapshots() bool
-	// Start boots m, or restores it when m.Image.State is set. A restored machine is
-	// frozen: nothing of the guest has run yet, and Thaw lets it.
+	// Start boots m, or restores it if m.Image.State is set. A restored machine is
+	// frozen: the guest does not run until Thaw.
 	Start(ctx context.Context, m Machine) (VM, error)
 }
 
-// VM is one machine. Its methods may be called from several goroutines.
+// VM is a started machine. Its methods are safe for concurrent use.
 //
 //	Start (restore)            Destroy
 //	     |                        |
@@ -85,31 +85,31 @@ type VM interface {
 	Channel() io.ReadWriteCloser
 	// Freeze stops every virtual CPU; it returns when they have stopped.
 	Freeze(ctx context.Context) error
-	// Thaw lets them run.
+	// Thaw makes the virtual CPUs run again.
 	Thaw(ctx context.Context) error
 	// Snapshot freezes the machine and writes its device state; Image.Memory then holds its RAM.
 	Snapshot(ctx context.Context, state *os.File) error
 	// Dump writes all of the machine's RAM to w as an ELF core file, whose program headers give the guest's
-	// physical addresses. The machine stands still meanwhile and is then frozen or running, as it was.
+	// physical addresses. The machine is paused during the dump. After it, the machine is frozen or running as before.
 	Dump(ctx context.Context, w io.Writer) error
-	// Stalls reports each time the machine stopped by itself because its scratch disk could not
-	// be written (the host's disk is full). Thaw makes it try again.
+	// Stalls receives a reason each time the machine has stopped because a write to its scratch disk
+	// failed (the host's disk is full). Thaw makes it retry the write.
 	Stalls() <-chan string
-	// Done is closed when the machine is gone; Err then reports why, nil after Destroy.
+	// Done is closed when the machine has ended. Err then returns the reason, or nil after Destroy.
 	Done() <-chan struct{}
 	Err() error
-	// Destroy ends the machine immediately and returns when nothing of it is left.
+	// Destroy ends the machine immediately and returns when its processes and resources have been removed.
 	Destroy(ctx context.Context) error
 }
 
 // Observer is a VM whose driver observes from the host what runs in it. The guest then has no sensor.
 type Observer interface {
-	// Observe calls emit with each event until the machine has ended, in the order of occurrence; it is
-	// called once. While emit does not return, the workload waits, and events can be lost, which is declared.
+	// Observe calls emit with each event, in the order of occurrence, until the machine has ended. It is
+	// called once. Until emit returns, the workload waits; events that are lost meanwhile are reported as a gap.
 	Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error
-	// BeginStep names the step that events from now on are of. What changed before it is not reported.
+	// BeginStep sets the step to which later events belong. Earlier file changes are not reported.
 	BeginStep(ctx context.Context, name string) error
-	// EndStep returns when emit has returned for everything that happened before the call.
+	// EndStep returns when emit has returned for all events before the call.
 	EndStep(ctx context.Context) error
 }
 

@@ -50,8 +50,8 @@ func TestRequiredTier(t *testing.T) {
 		says    string // empty: it runs under software emulation
 	}{
 		"nobody requires one":      {"/dev/null", nil, nil, ""},
-		"the flag":                 {"/dev/null", nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is no usable KVM"},
-		"the flag, a regular file": {regular, nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is no usable KVM"},
+		"the flag":                 {"/dev/null", nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is not a usable KVM device"},
+		"the flag, a regular file": {regular, nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is not a usable KVM device"},
 		"custody.yaml":             {"/dev/null", func(d *door) { project(d, "isolation: qemu-kvm\n") }, nil, "qemu-kvm is required and not available"},
 		"host.yaml":                {"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, nil, "qemu-kvm is required and not available"},
 		"software emulation":       {"/dev/null", func(d *door) { project(d, "isolation: qemu-tcg\n") }, []string{"--isolation", "qemu-tcg"}, ""},

@@ -8,12 +8,12 @@ import (
 	"os"
 )
 
-// dumpHeads is more than a core file has beside the RAM: headers, notes, and what
-// else of the machine has an address, as its firmware.
-const dumpHeads = 64 << 20
+// dumpOverhead bounds what a core file contains beside the RAM: headers, notes, and other
+// memory of the machine, such as its firmware.
+const dumpOverhead = 64 << 20
 
-// Dump implements vmm.VM. QEMU gets the end of a pipe, no file: what it writes
-// passes through us, and no more of it than a machine's RAM can be.
+// Dump implements vmm.VM. QEMU writes to a pipe instead of a file, so that Custody can limit the size
+// of what it writes.
 func (v *vm) Dump(ctx context.Context, w io.Writer) error {
 	r, pipe, err := os.Pipe()
 	if err != nil {
@@ -21,9 +21,9 @@ func (v *vm) Dump(ctx context.Context, w io.Writer) error {
 	}
 	copied := make(chan error, 1)
 	go func() {
-		defer r.Close() // ends a QEMU that writes on
-		n, err := io.Copy(w, io.LimitReader(r, v.memory+dumpHeads))
-		if err == nil && n == v.memory+dumpHeads {
+		defer r.Close() // makes further writes of QEMU fail
+		n, err := io.Copy(w, io.LimitReader(r, v.memory+dumpOverhead))
+		if err == nil && n == v.memory+dumpOverhead {
 			err = fmt.Errorf("qemu wrote more than the machine's %d bytes", v.memory)
 		}
 		copied <- err
@@ -31,12 +31,12 @@ func (v *vm) Dump(ctx context.Context, w io.Writer) error {
 	defer context.AfterFunc(ctx, func() { r.Close() })()
 	fd := int(pipe.Fd())
 	err = v.mon.run(ctx, "getfd", map[string]string{"fdname": "dump"}, &fd)
-	pipe.Close() // QEMU's copy is the last
+	pipe.Close() // QEMU has its own copy
 	if err == nil {
 		err = v.mon.run(ctx, "dump-guest-memory", map[string]any{"paging": false, "protocol": "fd:dump"}, nil)
 	}
 	if err != nil {
-		r.Close() // what QEMU does with its copy is of no more interest
+		r.Close() // ends the copying goroutine
 		if why := <-copied; why != nil && !errors.Is(why, os.ErrClosed) {
 			err = why
 		}

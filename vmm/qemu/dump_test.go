@@ -16,16 +16,16 @@ import (
 	"github.com/custody-project/custody/vmm/vmtest"
 )
 
-// TestDump: a dump is an ELF core with all of the machine's RAM; what a program
-// holds in its memory is in it. The machine is frozen or runs on as before.
+// TestDump: a dump is an ELF core with all of the machine's RAM, including what a program
+// has in its memory. After it, the machine is frozen or running as before.
 func TestDump(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
 	canary := make([]byte, 24)
 	rand.Read(canary)
 	text := hex.EncodeToString(canary)
-	said := m.Bash("head -c 300000 /dev/zero | tr '\\0' x > /dev/shm/big; (read x; sleep 1000) & echo " + text + " > /dev/shm/c; cat /dev/shm/c; kill %1")
-	if said != text+"\n" {
-		t.Fatalf("said %q", said)
+	output := m.Bash("head -c 300000 /dev/zero | tr '\\0' x > /dev/shm/big; (read x; sleep 1000) & echo " + text + " > /dev/shm/c; cat /dev/shm/c; kill %1")
+	if output != text+"\n" {
+		t.Fatalf("output %q", output)
 	}
 	path := filepath.Join(t.TempDir(), "core")
 	core, err := os.Create(path)
@@ -55,18 +55,18 @@ func TestDump(t *testing.T) {
 	if f.Type != elf.ET_CORE || ram < 512<<20 {
 		t.Errorf("%v of %d bytes", f.Type, ram)
 	}
-	if !found { // the script was sent through the channel
-		t.Error("the dump does not hold what was in the guest's memory")
+	if !found {
+		t.Error("the dump does not contain what was in the guest's memory")
 	}
-	if said := m.Bash("echo on"); said != "on\n" {
-		t.Errorf("after a dump the machine said %q", said)
+	if output := m.Bash("echo on"); output != "on\n" {
+		t.Errorf("after a dump the output is %q", output)
 	}
-	frozenThrough(t, m)
+	staysFrozen(t, m)
 	dumpFails(t, m)
 }
 
-// frozenThrough: a frozen machine is frozen after a dump.
-func frozenThrough(t *testing.T, m *vmtest.Machine) {
+// staysFrozen checks that a frozen machine is still frozen after a dump.
+func staysFrozen(t *testing.T, m *vmtest.Machine) {
 	if err := m.VM.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -86,24 +86,24 @@ func frozenThrough(t *testing.T, m *vmtest.Machine) {
 	}
 }
 
-// full takes some bytes and no more, like a full disk.
-type full struct{ room int }
+// full accepts a number of bytes and then fails, like a full disk.
+type full struct{ free int }
 
 var errFull = errors.New("full")
 
 func (f *full) Write(b []byte) (int, error) {
-	if f.room -= len(b); f.room < 0 {
+	if f.free -= len(b); f.free < 0 {
 		return 0, errFull
 	}
 	return len(b), nil
 }
 
-// dumpFails: where it cannot be written the error names the reason, and the machine goes on.
+// dumpFails checks that a dump that cannot be written returns the reason, and that the machine continues.
 func dumpFails(t *testing.T, m *vmtest.Machine) {
-	if err := m.VM.Dump(t.Context(), &full{room: 10 << 20}); !errors.Is(err, errFull) {
+	if err := m.VM.Dump(t.Context(), &full{free: 10 << 20}); !errors.Is(err, errFull) {
 		t.Errorf("dump to a full disk: %v", err)
 	}
-	if said := m.Bash("echo on"); said != "on\n" {
-		t.Errorf("after a failed dump the machine said %q", said)
+	if output := m.Bash("echo on"); output != "on\n" {
+		t.Errorf("after a failed dump the output is %q", output)
 	}
 }

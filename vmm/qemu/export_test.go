@@ -1,6 +1,6 @@
 package qemu
 
-// For the tests that start VMs by way of vmtest, which imports this package.
+// For tests that start VMs with package vmtest, which imports this package.
 var (
 	OffMainThread = offMainThread
 	OpenTap       = openTap

@@ -15,13 +15,13 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// inheritEnv is set for the process that TestKeyring starts: this test's program once more, with a session keyring.
+// inheritEnv is set for the process that TestKeyring starts: this test program again, with a session keyring.
 const inheritEnv = "CUSTODY_TEST_KEYRING"
 
 // TestKeyring: a process in a jail does not have the keys of the session that Custody was started in.
 func TestKeyring(t *testing.T) {
 	if os.Getenv(inheritEnv) != "" {
-		keyringOfInmate(t)
+		checkKeyringInJail(t)
 		return
 	}
 	made := make(chan error, 1)
@@ -46,23 +46,23 @@ func TestKeyring(t *testing.T) {
 	ok(t, <-made)
 }
 
-// keyringOfInmate runs where the session has a key.
-func keyringOfInmate(t *testing.T) {
+// checkKeyringInJail runs in a session that has a key.
+func checkKeyringInJail(t *testing.T) {
 	if _, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", "custody-test", 0); err != nil {
 		t.Fatalf("the session does not have the key that it should have: %v", err)
 	}
 	script := fmt.Sprintf(`my ($type, $key) = ("user", "custody-test"); print syscall(%d, %d, %d, $type, $key, 0) < 0 ? "none" : "HAS IT", "\n"`,
 		unix.SYS_KEYCTL, unix.KEYCTL_SEARCH, unix.KEY_SPEC_SESSION_KEYRING)
-	if said := inmateSays(t, "/usr/bin/perl", "-e", script); !strings.HasSuffix(said, "none\n") {
-		t.Errorf("the key in the session: %s", said)
+	if output := runInJail(t, "/usr/bin/perl", "-e", script); !strings.HasSuffix(output, "none\n") {
+		t.Errorf("the key in the session: %s", output)
 	}
 	if _, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", "custody-test", 0); err != nil {
 		t.Errorf("this process has lost its session: %v", err)
 	}
 }
 
-// inmateSays returns what a program writes in a jail.
-func inmateSays(t *testing.T, binary string, args ...string) string {
+// runInJail runs a program in a jail and returns its output.
+func runInJail(t *testing.T, binary string, args ...string) string {
 	t.Helper()
 	l, err := leaseUID()
 	ok(t, err)
@@ -70,17 +70,17 @@ func inmateSays(t *testing.T, binary string, args ...string) string {
 	r, w, err := os.Pipe()
 	ok(t, err)
 	defer r.Close()
-	in, err := jail{uid: l.uid, binary: binary, args: args, stdout: w, stderr: w}.start()
+	p, err := jail{uid: l.uid, binary: binary, args: args, stdout: w, stderr: w}.start()
 	w.Close()
 	ok(t, err)
-	said, err := io.ReadAll(r)
+	output, err := io.ReadAll(r)
 	ok(t, err)
-	<-in.waited
-	return string(said)
+	<-p.waited
+	return string(output)
 }
 
-// TestLongestFile: a process in a jail makes no file longer than the longest that QEMU has to write.
-func TestLongestFile(t *testing.T) {
+// TestMaxFileSize: a process in a jail cannot write files beyond its size limit, and writes no core file.
+func TestMaxFileSize(t *testing.T) {
 	l, err := leaseUID()
 	ok(t, err)
 	defer l.release()
@@ -96,22 +96,22 @@ func TestLongestFile(t *testing.T) {
 	defer r.Close()
 	const most = 1 << 20
 	script := `read <&4; echo core $(ulimit -Hc); printf '%0*d' 4000000 0 >&3 && echo written`
-	in, err := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: []*os.File{f, begin}, stdout: w, stderr: w, longest: most}.start()
+	p, err := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: []*os.File{f, begin}, stdout: w, stderr: w, maxFile: most}.start()
 	w.Close()
 	ok(t, err)
 	fmt.Fprintln(let)
-	said, err := io.ReadAll(r)
+	output, err := io.ReadAll(r)
 	ok(t, err)
-	<-in.waited
+	<-p.waited
 	if info, err := f.Stat(); err != nil || info.Size() > most {
 		t.Errorf("it wrote %d bytes, at most %d, %v", info.Size(), most, err)
 	}
-	if !strings.Contains(string(said), "core 0") || strings.Contains(string(said), "written") {
-		t.Errorf("it said %q", said)
+	if !strings.Contains(string(output), "core 0") || strings.Contains(string(output), "written") {
+		t.Errorf("output %q", output)
 	}
 }
 
-func TestLongestOfMachine(t *testing.T) {
+func TestMaxFileSizeOfMachine(t *testing.T) {
 	disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	ok(t, err)
 	defer disk.Close()
@@ -125,7 +125,7 @@ func TestLongestOfMachine(t *testing.T) {
 		{vmm.Machine{Memory: 512 << 20, Scratch: disk}, 4 << 30},
 		{vmm.Machine{Memory: 8 << 30, Scratch: disk}, 8 << 30},
 	} {
-		if got, err := longestFile(tt.m); err != nil || got != tt.want {
+		if got, err := maxFileSize(tt.m); err != nil || got != tt.want {
 			t.Errorf("%d MiB of memory: %d, %v, want %d", tt.m.Memory>>20, got, err, tt.want)
 		}
 	}

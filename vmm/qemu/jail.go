@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A jail is what a QEMU process is started in, as if it were hostile already:
-// an unprivileged uid of its own; mount, pid, network, ipc and uts namespaces
-// of its own; a root directory that holds the program, its libraries and
-// firmware, read-only, and two device nodes; an empty keyring; no_new_privs;
-// and an end that comes with the thread that started it. Files reach it as descriptors.
+// A jail confines a QEMU process from its start, as if it were hostile: an unprivileged uid that
+// no other process has; new mount, pid, network, ipc and uts namespaces; a root directory that contains
+// only the program, its libraries and firmware, read-only, and two device nodes; an empty keyring; and
+// no_new_privs. The kernel kills it when the thread that started it ends. It gets files as descriptors.
 type jail struct {
 	uid     int
 	binary  string
@@ -25,57 +24,57 @@ type jail struct {
 	files   []*os.File // become descriptors 3, 4, ...
 	stdout  *os.File   // nil discards
 	stderr  *os.File
-	lends   map[string]*os.File // paths whose opening for writing is answered with these
-	reads   map[string]string   // files to be read: path in the jail to path on the host
-	longest int64               // file that it may write, in bytes; 0 is no limit
+	opens   map[string]*os.File // by path: what the process gets when it opens the path for reading and writing
+	binds   map[string]string   // read-only files: path in the jail to path on the host
+	maxFile int64               // size limit of files that it writes, in bytes; 0: no limit
 }
 
-// jailRoot is where the root is put together, inside the process's own mount
-// namespace: on the host it stays an empty directory.
+// jailRoot is where the root directory is mounted, in the process's own mount
+// namespace. On the host it stays an empty directory.
 const jailRoot = "/run/custody/jail"
 
-// inmate is a started process. Its thread stays with it: the kernel kills the
-// process when that thread ends (PR_SET_PDEATHSIG), hence with Custody.
-type inmate struct {
-	process *os.Process
-	waited  chan struct{} // closed when the process was reaped
-	state   *os.ProcessState
-	lender  *lender
+// process is a started process. The thread that started it waits for it: the kernel kills the
+// process when that thread ends (PR_SET_PDEATHSIG), and so when Custody ends.
+type process struct {
+	handle *os.Process
+	waited chan struct{} // closed when the process was reaped
+	state  *os.ProcessState
+	opens  *openHandler
 }
 
-// start starts the process and returns when it runs.
-func (j jail) start() (*inmate, error) {
+// start starts the process and returns when it is running.
+func (j jail) start() (*process, error) {
 	if err := os.MkdirAll(jailRoot, 0o700); err != nil {
 		return nil, err
 	}
-	in := &inmate{waited: make(chan struct{})}
+	p := &process{waited: make(chan struct{})}
 	started := make(chan error, 1)
 	offMainThread(func() {
-		defer close(in.waited)
-		err := j.enter(in)
+		defer close(p.waited)
+		err := j.enter(p)
 		if err == nil {
-			in.process, err = j.spawn()
+			p.handle, err = j.spawn()
 		}
-		if err != nil && in.lender != nil {
-			in.lender.close()
+		if err != nil && p.opens != nil {
+			p.opens.close()
 		}
 		started <- err
 		if err == nil {
-			in.state, _ = in.process.Wait()
-			in.lender.close()
+			p.state, _ = p.handle.Wait()
+			p.opens.close()
 		}
 	})
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(j.binary), err)
 	}
-	return in, nil
+	return p, nil
 }
 
-// offMainThread runs f on a thread of its own that ends with f. The main thread
-// would not end, and its namespaces are what /proc/self shows of this process.
+// offMainThread runs f on a separate thread, which ends when f returns. It avoids the main thread, which
+// would not end and whose namespaces /proc/self shows.
 func offMainThread(f func()) {
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is not fit for other goroutines afterwards
+		runtime.LockOSThread() // never unlocked: f may leave the thread unusable for other goroutines
 		if unix.Gettid() != unix.Getpid() {
 			f()
 			return
@@ -96,7 +95,7 @@ func (j jail) spawn() (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	// What the caller left open for us is none of QEMU's business.
+	// QEMU must not inherit descriptors that Custody inherited from its caller.
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("keep descriptors from the process (needs Linux 5.11): %w", err)
 	}
@@ -104,8 +103,8 @@ func (j jail) spawn() (*os.Process, error) {
 	if stdout == nil {
 		stdout = null
 	}
-	// A process with the process's uid may limit it, without a capability for that.
-	if err := beReally(j.uid); err != nil {
+	// With the same real uid, this thread can set the process's limits without a capability.
+	if err := setRealIDs(j.uid); err != nil {
 		return nil, err
 	}
 	process, err := os.StartProcess(j.binary, append([]string{j.binary}, j.args...), &os.ProcAttr{
@@ -123,41 +122,42 @@ func (j jail) spawn() (*os.Process, error) {
 		return nil, err
 	}
 	if err := j.limit(process.Pid); err != nil {
-		process.Kill() // an error: it has ended
+		process.Kill() // fails only if the process has ended
 		process.Wait()
 		return nil, err
 	}
 	return process, nil
 }
 
-// beReally changes the calling thread's real uid and gid; what it may do follows from its effective ones.
-func beReally(id int) error {
+// setRealIDs changes the calling thread's real uid and gid. Its permissions depend on the effective ones, which stay.
+func setRealIDs(id int) error {
 	const same = ^uintptr(0)
 	for _, call := range []uintptr{unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
-		if _, _, errno := unix.RawSyscall(call, uintptr(id), same, same); errno != 0 { // not package syscall's, which are for all threads
+		if _, _, errno := unix.RawSyscall(call, uintptr(id), same, same); errno != 0 { // package syscall's functions would change all threads
 			return fmt.Errorf("take the process's uid: %w", errno)
 		}
 	}
 	return nil
 }
 
-// limit bounds what the process writes. It has been given nothing yet that could have taken it over.
+// limit sets the process's limits for core files and for the size of files. The process has read no input yet, so it
+// cannot be compromised before they are set.
 func (j jail) limit(pid int) error {
 	limits := map[int]uint64{unix.RLIMIT_CORE: 0}
-	if j.longest > 0 {
-		limits[unix.RLIMIT_FSIZE] = uint64(j.longest)
+	if j.maxFile > 0 {
+		limits[unix.RLIMIT_FSIZE] = uint64(j.maxFile)
 	}
 	for resource, most := range limits {
 		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil {
-			return fmt.Errorf("limit what it writes: %w", err)
+			return fmt.Errorf("limit the size of its files: %w", err)
 		}
 	}
 	return nil
 }
 
-// enter puts the calling thread into the jail's mount namespace and root, with
-// no_new_privs and the lender's filter on it; a child inherits all of that.
-func (j jail) enter(in *inmate) error {
+// enter moves the calling thread into the jail's mount namespace and root, and sets no_new_privs and
+// the seccomp filter of openHandler. A child inherits all of this.
+func (j jail) enter(p *process) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mount namespace (Custody must run as root): %w", err)
 	}
@@ -173,26 +173,26 @@ func (j jail) enter(in *inmate) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	// Huge pages would triple what an idle machine's code buffer takes.
+	// Huge pages would triple the memory of an idle machine's code buffer.
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("switch huge pages off: %w", err)
 	}
-	l, err := newLender(j.lends)
+	h, err := newOpenHandler(j.opens)
 	if err != nil {
 		return err
 	}
-	in.lender = l
+	p.opens = h
 	return nil
 }
 
-// leaveKeyring gives the calling thread an empty session keyring: with its own it would pass on what the
-// caller keeps there, such as tickets of Kerberos and keys of encrypted directories.
+// leaveKeyring gives the calling thread an empty session keyring. Otherwise the process would inherit the
+// caller's keys, such as Kerberos tickets and keys of encrypted directories.
 func leaveKeyring() error {
 	_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
 	if err == nil {
 		return nil
 	}
-	// Without keyrings in the kernel there is nothing to pass on. A filter that keeps us from them keeps the process, too.
+	// If both calls fail alike, the kernel has no keyrings, or a seccomp filter denies them to this thread and so to its children.
 	if _, none := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(none, err) {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (j jail) buildRoot() error {
 			return err
 		}
 	}
-	for target, path := range j.reads {
+	for target, path := range j.binds {
 		if err := bind(path, target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
 			return err
 		}
@@ -236,8 +236,8 @@ func libraryDirs() []string {
 	return []string{"/usr/lib/" + triplet, "/usr/lib64", "/lib/" + triplet, "/lib64"}
 }
 
-// bind makes a path of the host visible in the jail as name. What the host does not
-// have, or reaches only through a link to another entry, is left out.
+// bind mounts a path of the host in the jail as name. It does nothing if the path does not exist on the host, or if
+// the path or its parent directory is a symbolic link.
 func bind(path, name string, flags uintptr) error {
 	parent, err := os.Lstat(filepath.Dir(path))
 	if err != nil || (parent.Mode()&os.ModeSymlink != 0) {
@@ -281,20 +281,20 @@ func changeRoot() error {
 	return unix.Chdir("/")
 }
 
-// killPatience bounds the wait for a killed process: one that hangs in a call into the kernel,
-// such as one of a broken KVM, does not end before the call does.
-const killPatience = 10 * time.Second
+// killTimeout bounds the wait for a killed process. A process in a system call that hangs,
+// for example in a broken KVM, ends only when the call returns.
+const killTimeout = 10 * time.Second
 
-// errStuck means that a process was killed and does not end.
-var errStuck = errors.New("does not end though it was killed: a call into the kernel hangs")
+// errStuck means that a killed process has not ended within killTimeout.
+var errStuck = errors.New("does not end after SIGKILL: a system call hangs")
 
-// kill ends the process and waits until it was reaped.
-func (in *inmate) kill() error {
-	err := in.process.Kill()
+// kill ends the process and waits until it has been reaped.
+func (p *process) kill() error {
+	err := p.handle.Kill()
 	select {
-	case <-in.waited:
-	case <-time.After(killPatience):
-		return fmt.Errorf("process %d %w", in.process.Pid, errStuck)
+	case <-p.waited:
+	case <-time.After(killTimeout):
+		return fmt.Errorf("process %d %w", p.handle.Pid, errStuck)
 	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// A device that is not KVM is an error, whatever its name.
-func TestAskKVM(t *testing.T) {
+// A device that is not KVM is an error, regardless of its name.
+func TestOpenKVMPath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kvm")
 	ok(t, os.WriteFile(file, nil, 0o600))
-	for path, says := range map[string]string{
-		"/dev/null": "is no usable KVM", "/dev/zero": "is no usable KVM", file: "is no usable KVM", file + ".absent": "no such file",
+	for path, want := range map[string]string{
+		"/dev/null": "is not a usable KVM device", "/dev/zero": "is not a usable KVM device", file: "is not a usable KVM device", file + ".absent": "no such file",
 	} {
-		f, err := askKVM(path)
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", path, err, says)
+		f, err := openKVMPath(path)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 		if f != nil {
 			f.Close()

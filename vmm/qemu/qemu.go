@@ -1,10 +1,10 @@
-// Package qemu drives QEMU's microvm machine. It needs nothing of the host
-// but the distribution's package: hardware virtualization (KVM) is used where it
-// boots a guest, software emulation (TCG) elsewhere.
+// Package qemu runs VMs with QEMU's microvm machine type. The host needs only the distribution's
+// QEMU package: VMs use hardware virtualization (KVM) where it boots a guest, and software
+// emulation (TCG) elsewhere.
 //
-// Custody and QEMU share no path. The monitor and the guest's channel are
-// socket pairs, the disks descriptors, the memory file one that is lent (see
-// lender), so that the process can live in a root of its own as a uid of its own.
+// A QEMU process sees none of Custody's paths: it runs with its own root directory and its own uid.
+// The monitor and the guest's channel are socket pairs, the disks are inherited descriptors, and
+// openHandler provides the memory file.
 package qemu
 
 import (
@@ -30,8 +30,8 @@ type Driver struct {
 	kvm    bool
 }
 
-// New finds QEMU on this host. With kvm, machines use hardware virtualization, and a host
-// without a KVM that answers is an error; that it boots a guest only trying it shows.
+// New finds QEMU on this host. With kvm, machines use hardware virtualization, and New returns an error
+// if the host's KVM does not respond. New does not check that KVM can boot a guest.
 func New(kvm bool) (*Driver, error) {
 	name := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
 	path := "/usr/bin/" + name
@@ -72,62 +72,62 @@ func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 	}
 	v := &vm{memory: m.Memory, stalls: make(chan string, 1), stopped: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := v.start(ctx, d, m); err != nil {
-		err = v.obituary(err)
+		err = v.addCause(err)
 		v.Destroy(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
 	}
 	return v, nil
 }
 
-// obituary says of a start that failed whether QEMU's end is why.
-func (v *vm) obituary(err error) error {
-	if v.inmate == nil {
+// addCause adds to the error of a failed start how QEMU ended, if it did.
+func (v *vm) addCause(err error) error {
+	if v.process == nil {
 		return err
 	}
 	select {
 	case <-v.done:
 		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
-	case <-time.After(50 * time.Millisecond): // the end is noticed a little later than what it broke
+	case <-time.After(50 * time.Millisecond): // watch can notice the end a little later than start sees the broken connection
 		return err
 	}
 }
 
 // vm implements vmm.VM.
 type vm struct {
-	inmate  *inmate
-	cage    *cage
+	process *process
+	cgroup  *cgroup
 	uid     *uidLease
 	mon     *monitor
 	channel *net.UnixConn
 	stderr  *tail
 	memory  int64 // bytes of the machine's RAM
 	stalls  chan string
-	// stopped has a token when the machine has stopped since supervise looked last.
+	// stopped has an element if the machine has stopped since supervise last checked.
 	stopped    chan struct{}
 	supervised sync.WaitGroup
 
 	done      chan struct{}
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards destroyed, fault and err
 	destroyed bool
-	fault     error // of the machine, for which it was killed
+	fault     error // why supervise killed the machine
 	err       error
 
 	destroy  sync.Once
-	leftover error // of the one time that destroy ran
+	leftover error // of cleanUp
 }
 
 func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	if err := Sweep(); err != nil {
-		return fmt.Errorf("clean up after machines that were killed: %w", err)
+		return fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
 	}
-	longest, err := longestFile(m)
+	maxFile, err := maxFileSize(m)
 	if err != nil {
 		return err
 	}
 	if v.uid, err = leaseUID(); err != nil {
 		return err
 	}
-	if v.cage, err = newCage(v.uid.uid, m.CPUs, m.Memory); err != nil {
+	if v.cgroup, err = newCgroup(v.uid.uid, m.CPUs, m.Memory); err != nil {
 		return err
 	}
 	monHost, monQEMU, err := socketPair()
@@ -149,7 +149,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	v.stderr = stderr
 	tap, err := m.Tap, error(nil)
 	if tap == nil {
-		if tap, err = newLooseEnd(); err == nil {
+		if tap, err = newUnconnectedTap(); err == nil {
 			defer tap.Close()
 		}
 	} else {
@@ -162,7 +162,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	args := d.args(m, &files, monQEMU, chanQEMU, tap)
 	j := jail{
 		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
-		lends: map[string]*os.File{memoryPath: m.Image.Memory}, longest: longest,
+		opens: map[string]*os.File{memoryPath: m.Image.Memory}, maxFile: maxFile,
 	}
 	if d.kvm {
 		kvm, err := openKVM()
@@ -170,13 +170,13 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 			return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
 		}
 		defer kvm.Close()
-		j.lends[kvmPath] = kvm
+		j.opens[kvmPath] = kvm
 	}
 	if m.Image.State == nil {
-		j.reads = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
+		j.binds = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
 	}
-	v.inmate, err = j.start()
-	// Only QEMU may hold its ends: their closing is how we learn of its death.
+	v.process, err = j.start()
+	// QEMU must have the only copies of its ends: Custody detects QEMU's end when they are closed.
 	errW.Close()
 	monQEMU.Close()
 	chanQEMU.Close()
@@ -185,7 +185,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 		return err
 	}
 	go v.watch()
-	if err := v.cage.add(v.inmate.process.Pid); err != nil {
+	if err := v.cgroup.add(v.process.handle.Pid); err != nil {
 		monHost.Close()
 		return err
 	}
@@ -198,37 +198,37 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 			return v.explain(err)
 		}
 	}
-	v.inmate.lender.close()
+	v.process.opens.close()
 	if m.Image.State == nil {
 		return v.explain(v.Thaw(ctx))
 	}
 	return nil
 }
 
-// maxState is far more than the state of a machine's devices takes in a file.
+// maxState bounds the size of a machine's device state, which is far smaller.
 const maxState = 64 << 20
 
-// longestFile is how long the longest of the files may become that QEMU writes: memory, disk and state.
-func longestFile(m vmm.Machine) (int64, error) {
-	longest := max(m.Memory, maxState)
+// maxFileSize returns the size limit, in bytes, of the files that QEMU writes: memory, disk and device state.
+func maxFileSize(m vmm.Machine) (int64, error) {
+	size := max(m.Memory, maxState)
 	if m.Scratch == nil {
-		return longest, nil
+		return size, nil
 	}
 	info, err := m.Scratch.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("scratch disk: %w", err)
 	}
-	return max(longest, info.Size()), nil
+	return max(size, info.Size()), nil
 }
 
 // Paths inside the jail.
 const (
-	memoryPath = "/memory" // does not exist: the lender answers for it
+	memoryPath = "/memory" // does not exist: openHandler provides the file
 	kernelPath = "/kernel"
 	initrdPath = "/initrd"
 )
 
-// descriptors collects the files that the process inherits, from number 3 on.
+// descriptors are the files that the process inherits as descriptors 3, 4, ...
 type descriptors []*os.File
 
 func (d *descriptors) add(f *os.File) string {
@@ -255,7 +255,7 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 		"-chardev", "socket,id=qmp,fd=" + files.add(mon), "-mon", "chardev=qmp,mode=control",
 		"-device", "virtio-serial-device,max_ports=2",
 		"-chardev", "socket,id=channel,fd=" + files.add(channel), "-device", "virtserialport,chardev=channel,name=custody",
-		// No host is to be notified, at a restore, that the machine has moved.
+		// After a restore, the network must not be notified that the machine has moved.
 		"-global", "migration.announce-rounds=0",
 		"-S",
 	}
@@ -267,7 +267,7 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 			"-blockdev", "driver=raw,node-name=scratch,discard=unmap,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,file.discard=unmap",
 			"-device", "virtio-blk-device,drive=scratch,werror=stop,rerror=stop")
 	}
-	args = append(args, "-netdev", "tap,id=net,vhost=off,fd="+files.add(tap), "-device", card())
+	args = append(args, "-netdev", "tap,id=net,vhost=off,fd="+files.add(tap), "-device", nicArg())
 	if m.Console != nil {
 		args = append(args, "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
 	} else {
@@ -286,41 +286,41 @@ func machineType() string {
 	return "microvm,memory-backend=ram"
 }
 
-// kernelWords is the guest kernel's command line, but for what is measured at each boot.
-func (d *Driver) kernelWords() string {
+// kernelOptions returns the guest kernel's command line without the options that are measured at each boot.
+func (d *Driver) kernelOptions() string {
 	console := "ttyS0"
 	if runtime.GOARCH == "arm64" {
 		console = "ttyAMA0"
 	}
-	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on" +
-		// What a step had in its memory must not be found in a snapshot after it: freed pages are zeroed.
+	options := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on" +
+		// Freed pages are zeroed, so that a snapshot does not contain what ended processes had in memory.
 		" init_on_free=1 lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog" +
-		// What the kernel does not know is the environment of its first process, a Go program: no
-		// signals, collections or checks of the CPUs while it works for someone who waits.
+		// The kernel passes options that it does not know to its first process, a Go program, as environment
+		// variables. These avoid preemption signals, garbage collections and CPU checks, which would delay it.
 		" GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 GOGC=off GOMEMLIMIT=48MiB"
 	if !d.kvm {
-		// Emulated code is translated again at each address: with randomised addresses every exec pays
-		// some 20 ms for that. Speculation is not emulated, so there is nothing to mitigate.
-		words += " norandmaps mitigations=off"
+		// QEMU translates code again for each address at which it runs: with randomized addresses that costs
+		// every exec some 20 ms. QEMU does not emulate speculation, so mitigations are not needed.
+		options += " norandmaps mitigations=off"
 	}
-	return words
+	return options
 }
 
 func (d *Driver) kernelArgs() []string {
-	words := d.kernelWords()
+	options := d.kernelOptions()
 	if !d.kvm {
-		words += clockArgs()
+		options += clockOptions()
 	}
-	return []string{"-kernel", kernelPath, "-initrd", initrdPath, "-append", words}
+	return []string{"-kernel", kernelPath, "-initrd", initrdPath, "-append", options}
 }
 
-// ignoreShared makes a migration skip the memory that is in a file of its own.
+// ignoreShared makes a migration skip the guest's RAM, which is in a file already.
 func (v *vm) ignoreShared(ctx context.Context) error {
 	on := map[string]any{"capabilities": []any{map[string]any{"capability": "x-ignore-shared", "state": true}}}
 	return v.mon.run(ctx, "migrate-set-capabilities", on, nil)
 }
 
-// sendFile makes a file known to QEMU under the name "state".
+// sendFile passes a file to QEMU under the name "state".
 func (v *vm) sendFile(ctx context.Context, f *os.File) error {
 	fd := int(f.Fd())
 	return v.mon.run(ctx, "getfd", map[string]string{"fdname": "state"}, &fd)
@@ -341,8 +341,8 @@ func (v *vm) restore(ctx context.Context, state *os.File) error {
 	})
 }
 
-// pipeOf returns the ends of a pipe. QEMU takes the state of devices through one: since QEMU 11 it does not read and
-// write files that it is given.
+// pipeOf returns the ends of a pipe for the device state; ours is the writing end if weWrite is set. A pipe is
+// needed because QEMU 11 and later do not migrate to or from a file descriptor of a regular file.
 func pipeOf(weWrite bool) (ours, theirs *os.File, err error) {
 	r, w, err := os.Pipe()
 	if weWrite {
@@ -351,32 +351,32 @@ func pipeOf(weWrite bool) (ours, theirs *os.File, err error) {
 	return r, w, err
 }
 
-// migrate has QEMU send or take the state of its devices through its end of a pipe, while carry moves it through ours.
-// Both ends are closed on return.
-func (v *vm) migrate(ctx context.Context, command string, ours, theirs *os.File, carry func() error) error {
+// migrate makes QEMU write or read its device state through theirs, while transfer reads or writes ours. Both ends
+// are closed on return.
+func (v *vm) migrate(ctx context.Context, command string, ours, theirs *os.File, transfer func() error) error {
 	err := v.sendFile(ctx, theirs)
 	theirs.Close()
 	if err != nil {
 		ours.Close()
 		return err
 	}
-	carried := make(chan error, 1)
-	go func() { carried <- carry() }()
+	transferred := make(chan error, 1)
+	go func() { transferred <- transfer() }()
 	err = v.mon.run(ctx, command, map[string]string{"uri": "fd:state"}, nil)
 	if err == nil {
 		err = v.migrated(ctx)
 	}
 	if err != nil {
-		ours.Close() // ends carry
-		<-carried
+		ours.Close() // ends transfer
+		<-transferred
 		return err
 	}
 	select {
-	case err = <-carried:
+	case err = <-transferred:
 	case <-ctx.Done():
 		err = ctx.Err()
 		ours.Close()
-		<-carried
+		<-transferred
 	}
 	ours.Close()
 	return err
@@ -450,7 +450,7 @@ func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
 	}))
 }
 
-// event is called by the monitor's reader.
+// event handles an event of the monitor. It does not block.
 func (v *vm) event(e event) {
 	if e.Name == "STOP" {
 		select {
@@ -472,12 +472,12 @@ func (v *vm) event(e event) {
 	}
 	select {
 	case v.stalls <- data.Reason:
-	default: // one report is waiting already
+	default: // an earlier report has not been received yet
 	}
 }
 
-// supervise ends a machine that stopped because of a fault of its virtualization, such as a KVM that
-// fails: nothing would ever make it go on. It ends with the process.
+// supervise kills a machine whose virtual CPU failed, for example because KVM reported an error: such a
+// machine cannot continue. It returns when the process has ended.
 func (v *vm) supervise() {
 	for {
 		select {
@@ -489,14 +489,14 @@ func (v *vm) supervise() {
 			v.mu.Lock()
 			v.fault = errors.New("the virtual CPU failed (QEMU: internal-error)")
 			v.mu.Unlock()
-			_ = v.inmate.process.Kill() // an error: it has ended
+			_ = v.process.handle.Kill() // fails only if the process has ended
 		}
 	}
 }
 
-// state is what QEMU calls the machine's state, "" when it does not say.
+// state returns QEMU's name of the machine's state, or "" if QEMU does not answer.
 func (v *vm) state() string {
-	raw, err := v.mon.query(context.Background(), "query-status", nil, nil) // which ends with the process
+	raw, err := v.mon.query(context.Background(), "query-status", nil, nil) // the query fails when the process ends
 	var status struct {
 		Status string `json:"status"`
 	}
@@ -506,16 +506,16 @@ func (v *vm) state() string {
 	return status.Status
 }
 
-// watch ends with the process and reports why it ended.
+// watch waits for the end of the process, sets err and closes done.
 func (v *vm) watch() {
-	<-v.inmate.waited
+	<-v.process.waited
 	v.mu.Lock()
 	switch {
 	case v.destroyed:
 	case v.fault != nil:
 		v.err = fmt.Errorf("%w%s", v.fault, v.stderr.quote())
 	default:
-		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.inmate.state, v.stderr.quote())
+		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.process.state, v.stderr.quote())
 	}
 	v.mu.Unlock()
 	close(v.done)
@@ -529,7 +529,7 @@ func (v *vm) explain(err error) error {
 	return fmt.Errorf("%w%s", err, v.stderr.quote())
 }
 
-// Destroy implements vmm.VM. Further calls wait for the first and return what it did.
+// Destroy implements vmm.VM. Further calls wait for the first and return its error.
 func (v *vm) Destroy(context.Context) error {
 	v.destroy.Do(func() { v.leftover = v.cleanUp() })
 	return v.leftover
@@ -540,20 +540,20 @@ func (v *vm) cleanUp() error {
 	v.destroyed = true
 	v.mu.Unlock()
 	var errs []error
-	if v.inmate != nil {
-		err := v.inmate.kill()
+	if v.process != nil {
+		err := v.process.kill()
 		if errors.Is(err, errStuck) {
-			// Its uid and its control group stay its own: Sweep removes them once it has ended.
-			v.letGo()
+			// It keeps its uid and its control group. Sweep removes them after it has ended.
+			v.closeEnds()
 			return err
 		}
 		errs = append(errs, err)
 		<-v.done
 	}
 	v.supervised.Wait()
-	v.letGo()
-	if v.cage != nil {
-		errs = append(errs, v.cage.remove())
+	v.closeEnds()
+	if v.cgroup != nil {
+		errs = append(errs, v.cgroup.remove())
 	}
 	if v.uid != nil {
 		v.uid.release()
@@ -561,8 +561,8 @@ func (v *vm) cleanUp() error {
 	return errors.Join(errs...)
 }
 
-// letGo closes our ends of what the process has.
-func (v *vm) letGo() {
+// closeEnds closes Custody's ends of the monitor, the channel and standard error.
+func (v *vm) closeEnds() {
 	if v.mon != nil {
 		v.mon.close()
 	}
@@ -574,7 +574,7 @@ func (v *vm) letGo() {
 	}
 }
 
-// socketPair returns our end as a connection and QEMU's as a file.
+// socketPair returns Custody's end as a connection and QEMU's end as a file.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

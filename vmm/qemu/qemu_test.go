@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUIDLeases: two machines never share a uid, and a released one is handed out again.
+// TestUIDLeases: no uid is leased twice, and a released one can be leased again.
 func TestUIDLeases(t *testing.T) {
 	a, err := leaseUID()
 	ok(t, err)
@@ -28,7 +28,7 @@ func TestUIDLeases(t *testing.T) {
 		t.Fatalf("both got %d", a.uid)
 	}
 	if _, err := tryUID(a.uid); !errors.Is(err, errLeased) {
-		t.Errorf("a leased uid was handed out: %v", err)
+		t.Errorf("a leased uid was leased again: %v", err)
 	}
 	path := filepath.Join(uidDir, strconv.Itoa(a.uid))
 	a.release()
@@ -40,22 +40,22 @@ func TestUIDLeases(t *testing.T) {
 	c.release()
 }
 
-// TestSweep removes a group whose owner is gone and leaves one that lives.
+// TestSweep: Sweep removes a group whose uid is free and keeps one whose uid is leased.
 func TestSweep(t *testing.T) {
 	dead, err := leaseUID()
 	ok(t, err)
 	live, err := leaseUID()
 	ok(t, err)
 	defer live.release()
-	_, err = newCage(dead.uid, 1, 128<<20)
+	_, err = newCgroup(dead.uid, 1, 128<<20)
 	ok(t, err)
-	cage, err := newCage(live.uid, 1, 128<<20)
+	liveGroup, err := newCgroup(live.uid, 1, 128<<20)
 	ok(t, err)
-	defer cage.remove()
+	defer liveGroup.remove()
 	dead.release()
 	ok(t, Sweep())
 	group := func(uid int) string {
-		return filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(uid))
+		return filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(uid))
 	}
 	if _, err := os.Stat(group(dead.uid)); err == nil {
 		t.Error("the group of a dead machine stays")
@@ -65,8 +65,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestStuckProcess: a process that does not die of SIGKILL holds no one up. Its uid and its
-// group stay its own until it has ended.
+// TestStuckProcess: Destroy does not wait forever for a process that survives SIGKILL. The process keeps
+// its uid and its group until it has ended.
 func TestStuckProcess(t *testing.T) {
 	freezer := "/sys/fs/cgroup/freezer"
 	if _, err := os.Stat(freezer); err != nil {
@@ -82,17 +82,17 @@ func TestStuckProcess(t *testing.T) {
 	stderr, w, err := newTail()
 	ok(t, err)
 	v := &vm{uid: lease, stderr: stderr, done: make(chan struct{})}
-	v.inmate = waiting(t, lease.uid, w)
+	v.process = startWaiting(t, lease.uid, w)
 	w.Close()
 	go v.watch()
-	v.cage, err = newCage(lease.uid, 1, 128<<20)
+	v.cgroup, err = newCgroup(lease.uid, 1, 128<<20)
 	ok(t, err)
-	ok(t, v.cage.add(v.inmate.process.Pid))
-	set("cgroup.procs", strconv.Itoa(v.inmate.process.Pid))
+	ok(t, v.cgroup.add(v.process.handle.Pid))
+	set("cgroup.procs", strconv.Itoa(v.process.handle.Pid))
 	set("freezer.state", "FROZEN")
 
 	began := time.Now()
-	if err := v.Destroy(t.Context()); !errors.Is(err, errStuck) || time.Since(began) > 2*killPatience {
+	if err := v.Destroy(t.Context()); !errors.Is(err, errStuck) || time.Since(began) > 2*killTimeout {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	lease.lock.Close() // as the end of this program would
@@ -100,20 +100,20 @@ func TestStuckProcess(t *testing.T) {
 	other, err := leaseUID()
 	ok(t, err)
 	if other.uid == lease.uid {
-		t.Error("the uid of a process that lives was handed out")
+		t.Error("the uid of a running process was leased again")
 	}
 	other.release()
 	set("freezer.state", "THAWED")
-	<-v.inmate.waited
+	<-v.process.waited
 	ok(t, Sweep())
-	if caged(lease.uid) {
+	if hasCgroup(lease.uid) {
 		t.Error("the group of a process that has ended stays")
 	}
 }
 
-// TestFaultOfVirtualization: a machine whose virtual CPU failed is ended, and its end reports why.
-// One that was stopped for another reason goes on.
-func TestFaultOfVirtualization(t *testing.T) {
+// TestVirtualizationFault: a machine whose virtual CPU failed is killed, and Err returns the reason.
+// A machine that stopped for another reason is not.
+func TestVirtualizationFault(t *testing.T) {
 	for state, ends := range map[string]bool{"internal-error": true, "paused": false, "io-error": false} {
 		t.Run(state, func(t *testing.T) {
 			l, err := leaseUID()
@@ -122,7 +122,7 @@ func TestFaultOfVirtualization(t *testing.T) {
 			stderr, w, err := newTail()
 			ok(t, err)
 			v := &vm{stderr: stderr, stopped: make(chan struct{}, 1), done: make(chan struct{})}
-			v.inmate = waiting(t, l.uid, w)
+			v.process = startWaiting(t, l.uid, w)
 			w.Close()
 			go v.watch()
 			ours, theirs := pair(t)
@@ -149,7 +149,7 @@ func TestFaultOfVirtualization(t *testing.T) {
 				}
 			case <-time.After(time.Second):
 				if ends {
-					t.Error("it goes on")
+					t.Error("it still runs")
 				}
 			}
 			v.mon.close()
@@ -159,12 +159,12 @@ func TestFaultOfVirtualization(t *testing.T) {
 	}
 }
 
-// The host does not swap a VM's memory, as far as its control groups show.
+// TestNoSwap: a VM's control group prevents or limits swapping of its memory.
 func TestNoSwap(t *testing.T) {
 	l, err := leaseUID()
 	ok(t, err)
 	defer l.release()
-	c, err := newCage(l.uid, 1, 128<<20)
+	c, err := newCgroup(l.uid, 1, 128<<20)
 	ok(t, err)
 	defer func() { ok(t, c.remove()) }()
 	want := map[string]string{"memory.swap.max": "0"}
@@ -172,7 +172,7 @@ func TestNoSwap(t *testing.T) {
 		want = map[string]string{"memory.swappiness": "0", "memory.memsw.limit_in_bytes": strconv.Itoa(128<<20 + memoryOverhead)}
 	}
 	for name, want := range want {
-		b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(l.uid), name))
+		b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(l.uid), name))
 		if errors.Is(err, fs.ErrNotExist) && name != "memory.swappiness" {
 			continue // a kernel without accounting of swap
 		}
@@ -182,20 +182,20 @@ func TestNoSwap(t *testing.T) {
 	}
 }
 
-// waiting starts a process in a jail that does nothing until the test ends.
-func waiting(t *testing.T, uid int, stderr *os.File) *inmate {
+// startWaiting starts a process in a jail that waits until the test ends.
+func startWaiting(t *testing.T, uid int, stderr *os.File) *process {
 	t.Helper()
 	r, w, err := os.Pipe()
 	ok(t, err)
 	t.Cleanup(func() { w.Close() })
 	defer r.Close()
-	in, err := jail{uid: uid, binary: "/usr/bin/bash", args: []string{"-c", "read <&3"}, files: []*os.File{r}, stderr: stderr}.start()
+	p, err := jail{uid: uid, binary: "/usr/bin/bash", args: []string{"-c", "read <&3"}, files: []*os.File{r}, stderr: stderr}.start()
 	ok(t, err)
-	return in
+	return p
 }
 
-// jailed runs a shell command in a jail with the given lends and returns what it wrote.
-func jailed(t *testing.T, script string, lends map[string]*os.File, files ...*os.File) string {
+// jailed runs a shell script in a jail and returns its output. opens are as in type jail.
+func jailed(t *testing.T, script string, opens map[string]*os.File, files ...*os.File) string {
 	t.Helper()
 	l, err := leaseUID()
 	ok(t, err)
@@ -203,33 +203,33 @@ func jailed(t *testing.T, script string, lends map[string]*os.File, files ...*os
 	r, w, err := os.Pipe()
 	ok(t, err)
 	defer r.Close()
-	j := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: files, stdout: w, stderr: w, lends: lends}
-	in, err := j.start()
+	j := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: files, stdout: w, stderr: w, opens: opens}
+	p, err := j.start()
 	w.Close()
 	ok(t, err)
-	defer in.kill()
-	var said strings.Builder
+	defer p.kill()
+	var output strings.Builder
 	r.SetReadDeadline(time.Now().Add(20 * time.Second))
 	buf := make([]byte, 4096)
 	for {
 		n, err := r.Read(buf)
-		said.Write(buf[:n])
+		output.Write(buf[:n])
 		if err != nil {
 			break
 		}
 	}
-	<-in.waited
-	return said.String()
+	<-p.waited
+	return output.String()
 }
 
-// TestJail: what a hostile QEMU would find.
+// TestJail: a process in a jail cannot access the host's files, network and descriptors.
 func TestJail(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	ok(t, os.WriteFile(secret, []byte("secret"), 0o644))
 	open, err := unix.Open(secret, unix.O_RDONLY, 0) // not close-on-exec, as a caller's shell may leave one
 	ok(t, err)
 	defer unix.Close(open)
-	said := jailed(t, `
+	output := jailed(t, `
 		echo "uid $UID"
 		echo "pid $$"
 		for f in /etc/passwd /proc/1/maps /root /home /sys /tmp /run `+secret+`; do [ -e $f ] && echo "SEES $f"; done
@@ -237,49 +237,49 @@ func TestJail(t *testing.T) {
 		for fd in 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24; do
 			(: <&$fd) 2>/dev/null && echo "HAS $fd"
 		done
-		said=$( (exec 3<>/dev/tcp/127.0.0.1/1) 2>&1); [[ $said == *unreachable* ]] || echo "HAS A NETWORK: $said"
+		output=$( (exec 3<>/dev/tcp/127.0.0.1/1) 2>&1); [[ $output == *unreachable* ]] || echo "HAS A NETWORK: $output"
 		echo done`, nil)
 	for _, bad := range []string{"SEES", "WRITES", "HAS"} {
-		if strings.Contains(said, bad) {
-			t.Errorf("the jail leaks:\n%s", said)
+		if strings.Contains(output, bad) {
+			t.Errorf("the jail leaks:\n%s", output)
 		}
 	}
-	if !strings.Contains(said, "done") || !strings.Contains(said, "pid 1\n") || strings.Contains(said, "uid 0\n") {
-		t.Errorf("said:\n%s", said)
+	if !strings.Contains(output, "done") || !strings.Contains(output, "pid 1\n") || strings.Contains(output, "uid 0\n") {
+		t.Errorf("output:\n%s", output)
 	}
 	if _, err := os.Stat("/proc/self/ns/mnt"); err != nil {
 		t.Errorf("this process lost its own mounts: %v", err)
 	}
 }
 
-// TestLender: opening a lent path for writing gives the lent descriptor, with
-// the rights that it has; other paths are the kernel's business.
-func TestLender(t *testing.T) {
+// TestOpenHandler: opening a handled path for writing returns the handler's descriptor, with
+// its access mode; the kernel opens other paths.
+func TestOpenHandler(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memory")
 	ok(t, os.WriteFile(path, []byte("template"), 0o600))
 	f, err := os.Open(path)
 	ok(t, err)
 	defer f.Close()
-	said := jailed(t, `
+	output := jailed(t, `
 		exec 5<>/memory && echo "opened" && read -r -N 8 -u 5 x; echo "read $x"
 		echo evil >&5 2>/dev/null && echo WROTE
 		exec 6<>/dev/null && echo "null opens"
 		(exec 7<>/nowhere) 2>/dev/null && echo MADE
 		echo done`, map[string]*os.File{"/memory": f})
 	for _, want := range []string{"opened", "read template", "null opens", "done"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("missing %q in:\n%s", want, said)
+		if !strings.Contains(output, want) {
+			t.Errorf("missing %q in:\n%s", want, output)
 		}
 	}
-	if strings.Contains(said, "WROTE") || strings.Contains(said, "MADE") {
-		t.Errorf("said:\n%s", said)
+	if strings.Contains(output, "WROTE") || strings.Contains(output, "MADE") {
+		t.Errorf("output:\n%s", output)
 	}
 	if got, _ := os.ReadFile(path); string(got) != "template" {
-		t.Errorf("the lent file was changed to %q", got)
+		t.Errorf("the handler's file was changed to %q", got)
 	}
 }
 
-// TestTapRefused: a file that would make another machine than the snapshot's is no TAP for it.
+// TestTapRefused: checkTap refuses files that are not TAPs, and TAPs with other flags.
 func TestTapRefused(t *testing.T) {
 	r, w, err := os.Pipe()
 	ok(t, err)
@@ -297,7 +297,7 @@ func TestTapRefused(t *testing.T) {
 			t.Errorf("flags %#x: %v", flags, err)
 		}
 	}
-	tap, err := newLooseEnd()
+	tap, err := newUnconnectedTap()
 	ok(t, err)
 	defer tap.Close()
 	ok(t, checkTap(tap))
@@ -321,16 +321,16 @@ func takeOther(flags uint16) error {
 	return checkTap(f)
 }
 
-// FuzzMonitor: whatever a hostile QEMU answers, the monitor neither panics nor hangs.
+// FuzzMonitor: no answer of a hostile QEMU makes the monitor panic or hang.
 func FuzzMonitor(f *testing.F) {
 	f.Add([]byte(`{"QMP":{}}` + "\n" + `{"return":{}}` + "\n" + `{"return":{"status":"completed"}}` + "\n"))
 	f.Add([]byte(`{"event":"BLOCK_IO_ERROR","data":{"action":"stop","reason":"x"}}` + "\n" + `{"error":{"class":"C","desc":"D"}}` + "\n"))
 	f.Add([]byte("{}\n{}\n{}\n{}\n"))
 	f.Add([]byte("\n\x00{"))
-	f.Fuzz(func(t *testing.T, said []byte) {
+	f.Fuzz(func(t *testing.T, output []byte) {
 		ours, theirs := pair(t)
 		go func() {
-			theirs.Write(said)
+			theirs.Write(output)
 			theirs.Close()
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor speaks QMP, QEMU's control protocol: JSON lines over a socket, one
-// reply a command, in order, with events in between
+// monitor is a client of QMP, QEMU's control protocol: JSON lines over a socket, with one
+// reply for each command, in order, and events in between
 // (https://www.qemu.org/docs/master/interop/qmp-spec.html).
-// The peer is treated as hostile: a line is bounded, and a reply that does not
+// The peer is treated as hostile: the length of a line is limited, and a line that does not
 // parse ends the connection.
 type monitor struct {
 	conn   *net.UnixConn
@@ -23,9 +23,9 @@ type monitor struct {
 
 	call sync.Mutex // one command at a time
 
-	done chan struct{} // closed when the reader has ended
-	err  error         // why; set before done is closed
-	repl chan reply    // replies, from the reader to the caller
+	done    chan struct{} // closed when the reader has ended
+	err     error         // why it ended; set before done is closed
+	replies chan reply    // replies, from the reader to the caller
 }
 
 type event struct {
@@ -44,10 +44,10 @@ type reply struct {
 
 const maxLine = 1 << 20
 
-// newMonitor reads the greeting and leaves negotiation mode. events is called
+// newMonitor starts the session: it leaves capabilities negotiation mode. events is called
 // from the reader for each event and must not block.
 func newMonitor(ctx context.Context, conn *net.UnixConn, events func(event)) (*monitor, error) {
-	m := &monitor{conn: conn, events: events, done: make(chan struct{}), repl: make(chan reply, 1)}
+	m := &monitor{conn: conn, events: events, done: make(chan struct{}), replies: make(chan reply, 1)}
 	go m.read()
 	if err := m.run(ctx, "qmp_capabilities", nil, nil); err != nil {
 		m.close()
@@ -81,7 +81,7 @@ func (m *monitor) read() {
 			m.events(msg.event)
 		case msg.QMP == nil:
 			select {
-			case m.repl <- msg.reply:
+			case m.replies <- msg.reply:
 			default:
 				m.err = errors.New("qmp: an unexpected reply")
 				m.conn.Close()
@@ -95,12 +95,13 @@ func (m *monitor) read() {
 	}
 }
 
-// run carries out one command. fd, when not nil, travels with it as SCM_RIGHTS.
+// run executes one command and discards its result. If fd is not nil, it is sent with the command (SCM_RIGHTS).
 func (m *monitor) run(ctx context.Context, name string, args any, fd *int) error {
 	_, err := m.query(ctx, name, args, fd)
 	return err
 }
 
+// query executes one command and returns its result. fd is as in run.
 func (m *monitor) query(ctx context.Context, name string, args any, fd *int) (json.RawMessage, error) {
 	m.call.Lock()
 	defer m.call.Unlock()
@@ -119,7 +120,7 @@ func (m *monitor) query(ctx context.Context, name string, args any, fd *int) (js
 		return nil, fmt.Errorf("qmp %s: %w", name, err)
 	}
 	select {
-	case r := <-m.repl:
+	case r := <-m.replies:
 		if r.Error != nil {
 			return nil, fmt.Errorf("qmp %s: %s: %s", name, r.Error.Class, r.Error.Desc)
 		}
@@ -127,7 +128,7 @@ func (m *monitor) query(ctx context.Context, name string, args any, fd *int) (js
 	case <-m.done:
 		return nil, fmt.Errorf("qmp %s: %w", name, m.err)
 	case <-ctx.Done():
-		m.conn.Close() // the stream is out of step now
+		m.conn.Close() // the next reply would be taken for that of another command
 		return nil, fmt.Errorf("qmp %s: %w", name, ctx.Err())
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 const tailBytes = 2048
 
-// tail keeps the last of what a process writes to its standard error.
+// tail keeps the last tailBytes bytes that a process writes to its standard error.
 type tail struct {
 	r    *os.File
 	done chan struct{}
@@ -16,7 +16,7 @@ type tail struct {
 	last []byte
 }
 
-// newTail returns the tail and the end to be given to the process.
+// newTail returns the tail and the pipe's writing end, which is the process's standard error.
 func newTail() (*tail, *os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -42,7 +42,7 @@ func (t *tail) read() {
 	}
 }
 
-// quote returns what was written as a suffix for an error, empty if nothing was.
+// quote returns the kept output as a suffix for an error, or "" if there is none.
 func (t *tail) quote() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *tail) quote() string {
 	if s == "" {
 		return ""
 	}
-	return " (qemu said: " + s + ")"
+	return " (qemu's output: " + s + ")"
 }
 
 func (t *tail) close() {

@@ -8,13 +8,13 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// tscSample is how long the counter is watched; the error is some 10 parts in a million.
+// tscSample is how long the counter is measured. The error is some 10 parts per million.
 const tscSample = 20 * time.Millisecond
 
-// clockArgs tell a guest under software emulation how fast its time stamp
-// counter runs, which is the host's. A microvm has no other clock but the PIT
-// to find it out with, and on a busy host that fails or never ends.
-func clockArgs() string {
+// clockOptions returns the kernel options that give an emulated guest the frequency of its time stamp
+// counter, which is the host's. Otherwise the guest would measure it with the PIT, the only other clock of a
+// microvm; on a busy host that fails or does not end.
+func clockOptions() string {
 	if runtime.GOARCH != "amd64" {
 		return ""
 	}
@@ -22,7 +22,7 @@ func clockArgs() string {
 	time.Sleep(tscSample)
 	ticks, passed := cpuid.CPU.RTCounter()-first, time.Since(began)
 	if first == 0 || ticks == 0 {
-		return "" // no such counter: the guest has to measure
+		return "" // the host has no such counter: the guest measures it
 	}
 	return fmt.Sprintf(" tsc_early_khz=%d tsc=reliable no_timer_check", uint64(float64(ticks)/passed.Seconds()/1000))
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Each QEMU process runs as a uid of its own out of a range that no
-// distribution hands out to users, so that two of them share nothing.
+// Each QEMU process runs with its own uid, from a range that no distribution assigns
+// to users, so that no two of them can access each other.
 const (
 	uidFirst = 0x43_000000
 	uidCount = 4096
 	uidDir   = "/run/custody/uid"
 )
 
-// uidLease holds one uid, on this host and not only in this process. The
-// kernel ends it with the process that holds it.
+// uidLease reserves a uid among all processes of this host. It is a file lock, which the
+// kernel releases when the process ends.
 type uidLease struct {
 	uid  int
 	lock *os.File
@@ -38,7 +38,7 @@ func leaseUID() (*uidLease, error) {
 	}
 	for uid := uidFirst; uid < uidFirst+uidCount; uid++ {
 		l, err := tryUID(uid)
-		if err == nil && caged(uid) { // by a process that hangs and will not die
+		if err == nil && hasCgroup(uid) { // a killed process that hangs still uses it
 			l.release()
 			continue
 		}
@@ -61,7 +61,7 @@ func tryUID(uid int) (*uidLease, error) {
 		f.Close()
 		return nil, errLeased
 	}
-	// The holder before us removed the file at the end; a lock on a removed file is worth nothing.
+	// The previous holder may have removed the file in the meantime. A lock on a removed file excludes no one.
 	ours, err1 := f.Stat()
 	there, err2 := os.Stat(f.Name())
 	if err1 != nil || err2 != nil || !os.SameFile(ours, there) {
@@ -76,10 +76,10 @@ func (l *uidLease) release() {
 	l.lock.Close()
 }
 
-// Sweep removes the control groups of machines whose Custody was killed. A
-// machine's group has its uid for a name, so a lease reports whether it lives.
+// Sweep removes the control groups of machines whose custody process was killed. A
+// group is named by the machine's uid; it is in use if the uid is leased.
 func Sweep() error {
-	groups, err := os.ReadDir(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix))
+	groups, err := os.ReadDir(filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -94,24 +94,24 @@ func Sweep() error {
 		}
 		l, err := tryUID(uid)
 		if err != nil {
-			continue // it lives
+			continue // in use
 		}
-		if err := awaitEmpty(func() error { return removeCage(uid) }); !errors.Is(err, unix.EBUSY) {
-			errs = append(errs, err) // who hangs in the kernel keeps group and uid: a later start removes them
+		if err := awaitEmpty(func() error { return removeCgroup(uid) }); !errors.Is(err, unix.EBUSY) {
+			errs = append(errs, err) // a process that hangs in the kernel keeps its group and uid; a later Sweep removes them
 		}
 		l.release()
 	}
 	return errors.Join(errs...)
 }
 
-// caged reports whether there is a control group for a machine with this uid.
-func caged(uid int) bool {
-	_, err := os.Stat(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(uid)))
+// hasCgroup reports whether a control group exists for this uid.
+func hasCgroup(uid int) bool {
+	_, err := os.Stat(filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(uid)))
 	return err == nil
 }
 
-// awaitEmpty repeats a removal for a while: a process that was killed holds
-// its group until its memory has been given back.
+// awaitEmpty repeats a removal for a second while it fails with EBUSY: a killed process stays in
+// its group until the kernel has freed its memory.
 func awaitEmpty(remove func() error) error {
 	for range 200 {
 		err := remove()

@@ -1,5 +1,5 @@
-// Package scratch makes the one disk that a sandbox can write. It is a sparse
-// file without a name, so nothing stays when its last user dies.
+// Package scratch makes scratch disks, the only disks that sandboxes can write to. A scratch disk is a sparse
+// file without a name, which the kernel removes when the last process that has it open ends.
 package scratch
 
 import (
@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New returns an empty ext4 of size bytes, on a file in dir that has no name.
-// The file system is made once for each size and kept in blanks.
+// New returns an empty ext4 file system of size bytes, in a file in dir that has no name.
+// The file system is made once for each size; the directory blanks contains them.
 func New(ctx context.Context, dir, blanks string, size int64) (*os.File, error) {
 	blank, err := blankDisk(ctx, blanks, size)
 	if err != nil {
@@ -26,8 +26,8 @@ func New(ctx context.Context, dir, blanks string, size int64) (*os.File, error) 
 	return Clone(dir, blank)
 }
 
-// Clone returns a copy of a disk, on a file in dir that has no name. What the
-// disk does not hold takes no room.
+// Clone returns a copy of a disk, in a file in dir that has no name. Blocks of
+// zeros become holes.
 func Clone(dir string, disk *os.File) (*os.File, error) {
 	info, err := disk.Stat()
 	if err != nil {
@@ -44,8 +44,8 @@ func Clone(dir string, disk *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Wipe overwrites what the sandbox wrote and gives the space back. The file
-// must have no other user any more.
+// Wipe overwrites the data of a disk with zeros, frees its space and closes it. No process may
+// use the disk any longer.
 func Wipe(f *os.File) error {
 	zeros := make([]byte, 1<<20)
 	err := Extents(f, func(off, n int64) error {
@@ -61,7 +61,7 @@ func Wipe(f *os.File) error {
 	return errors.Join(err, f.Truncate(0), f.Close())
 }
 
-// blankDisk returns an empty file system of this size, made when it is first asked for.
+// blankDisk returns an empty file system of this size, and makes it if it does not exist.
 func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 	path := filepath.Join(dir, fmt.Sprintf("%d.ext4", size))
 	if f, err := os.Open(path); err == nil {
@@ -79,14 +79,14 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 	if err := tmp.Truncate(size); err != nil {
 		return nil, err
 	}
-	// A small journal: without one, ext4 looks through all recently deleted inodes at each new file.
+	// A small journal: without one, ext4 searches all recently deleted inodes for each new file.
 	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
 		"-O", "^resize_inode,^metadata_csum", "-J", "size=8", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp.Name())
 	mkfs.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin"}
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mkfs.ext4 (package e2fsprogs): %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	// mkfs writes megabytes of zeros, which every run would copy: leave them out.
+	// mkfs writes megabytes of zeros, which every run would copy: make holes of them.
 	slim, err := os.CreateTemp(dir, "new-")
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 
 const blockSize = 4096
 
-// Copy copies what a sparse file holds, block by block; to's holes stand for zeros.
+// Copy copies the data of a sparse file to an empty one, block by block, and leaves holes for blocks of zeros.
 func Copy(to, from *os.File) error {
 	block, zero := make([]byte, blockSize), make([]byte, blockSize)
 	return Extents(from, func(off, n int64) error {
@@ -123,13 +123,13 @@ func Copy(to, from *os.File) error {
 	})
 }
 
-// Extents calls f for each stretch of a file that holds data.
+// Extents calls f with the offset and length, in bytes, of each part of a file that is not a hole.
 func Extents(file *os.File, f func(off, n int64) error) error {
 	fd, off := int(file.Fd()), int64(0)
 	for {
 		start, err := unix.Seek(fd, off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // nothing but a hole up to the end
+			return nil // only a hole up to the end
 		}
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 
 const size = 64 << 20
 
-// allocated is how much of a disk a file takes, in bytes.
+// allocated returns the number of bytes that a file occupies on the host's disk.
 func allocated(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -23,8 +23,8 @@ func allocated(t *testing.T, f *os.File) int64 {
 	return st.Blocks * 512
 }
 
-// TestNew: a disk is an ext4 of the asked size, small on the host, without a
-// name, and its own.
+// TestNew: a disk is an ext4 file system of the requested size, in a sparse file without a
+// name, and shares no blocks with other disks.
 func TestNew(t *testing.T) {
 	dir := t.TempDir()
 	work, blanks := filepath.Join(dir, "work"), filepath.Join(dir, "blanks")
@@ -55,7 +55,7 @@ func TestNew(t *testing.T) {
 	if _, err := b.ReadAt(got, size/2); err != nil || bytes.Equal(got, []byte("guest")) {
 		t.Errorf("another disk holds %q, %v", got, err)
 	}
-	// The second user of the same file sees what a wipe leaves.
+	// The second descriptor of the same file shows the result of Wipe.
 	fd, err := unix.Dup(int(a.Fd()))
 	ok(t, err)
 	after := os.NewFile(uintptr(fd), "after")
@@ -66,7 +66,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestCopy: the copy is the original, byte for byte, and takes no more room.
+// TestCopy: the copy has the same bytes as the original and occupies less space.
 func TestCopy(t *testing.T) {
 	dir := t.TempDir()
 	from, err := os.Create(filepath.Join(dir, "from"))
@@ -77,7 +77,7 @@ func TestCopy(t *testing.T) {
 		_, err := from.WriteAt(bytes.Repeat([]byte{byte(at>>8) | 1}, 77), at)
 		ok(t, err)
 	}
-	_, err = from.WriteAt(make([]byte, 128<<10), 500<<10) // zeros that take room
+	_, err = from.WriteAt(make([]byte, 128<<10), 500<<10) // zeros that are not a hole
 	ok(t, err)
 	to, err := Clone(dir, from)
 	ok(t, err)
@@ -102,11 +102,11 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// TestRoom: what a disk has room for is what ext4's own tool says of it.
-func TestRoom(t *testing.T) {
+// TestCapacity: Capacity agrees with dumpe2fs.
+func TestCapacity(t *testing.T) {
 	blanks := t.TempDir()
 	for _, size := range []int64{size, 600 << 20, 5 << 30} {
-		room, files, err := Room(t.Context(), blanks, size)
+		room, files, err := Capacity(t.Context(), blanks, size)
 		ok(t, err)
 		out, err := exec.Command("/sbin/dumpe2fs", "-h", filepath.Join(blanks, fmt.Sprintf("%d.ext4", size))).Output()
 		ok(t, err)
@@ -120,7 +120,7 @@ func TestRoom(t *testing.T) {
 			return n
 		}
 		if want := value("Free blocks") * value("Block size"); room != want || files != value("Free inodes") || room < size/2 {
-			t.Errorf("%d bytes: room for %d bytes and %d files, want %d and %d", size, room, files, want, value("Free inodes"))
+			t.Errorf("%d bytes: capacity for %d bytes and %d files, want %d and %d", size, room, files, want, value("Free inodes"))
 		}
 	}
 }

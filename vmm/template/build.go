@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source fills a folder with a userland.
+// Source provides a userland.
 type Source interface {
-	// Kind names the source to people.
+	// Kind is the name of the source's kind, for people.
 	Kind() string
-	// Describe sets what is recorded of the source in a template that Fill has filled.
+	// Describe sets the fields of t that describe the source. It is called after Fill.
 	Describe(t *Template)
-	// Fill puts the userland's tree into root and returns the environment that it asks for.
+	// Fill writes the userland's files to the directory root and returns its environment variables, NAME=VALUE.
 	Fill(ctx context.Context, root string) (env []string, err error)
 }
 
-// Build makes a template out of a source and gives it a name, replacing what
-// had the name before. A build that fails or dies leaves the old one in place.
+// Build makes a template from a source and stores it under a name. It replaces an existing
+// template of that name only if the build succeeds.
 func (s Store) Build(ctx context.Context, name string, src Source) (Template, error) {
 	if err := checkName(name); err != nil {
 		return Template{}, err
@@ -75,7 +75,7 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 	return s.publish(ctx, t, out)
 }
 
-// publish gives the finished folder its digest as name and points t.Name at it.
+// publish renames the finished directory to its digest and links t.Name to it.
 func (s Store) publish(ctx context.Context, t Template, out string) (Template, error) {
 	var err error
 	for file, digest := range map[string]*string{"kernel": &t.Kernel, "initrd": &t.Initrd, "root.erofs": &t.Root} {
@@ -112,8 +112,8 @@ func (s Store) publish(ctx context.Context, t Template, out string) (Template, e
 	return s.read(link)
 }
 
-// renew makes the template again with this program's custody-guest, from the
-// kernel, modules and userland that it has, unless that has been done already.
+// renew makes the template again with this program's custody-guest, and with the
+// template's kernel, modules and userland, unless another process has already done so.
 func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	if err != nil {
 		return Template{}, err
 	}
-	if same, err := t.holdsGuest(ctx, s.Guest); err != nil || same {
+	if same, err := t.hasGuest(ctx, s.Guest); err != nil || same {
 		return t, err
 	}
 	fmt.Fprintf(s.Log, "template %s holds another version of custody-guest: renewing it\n", t.Name)
@@ -159,24 +159,24 @@ func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	return t, s.sweep()
 }
 
-// packRoot makes a read-only image of a tree. Times of the files are kept;
-// owners are those of the tree.
+// packRoot makes a read-only image of a tree, with the times and owners of its
+// files.
 func packRoot(ctx context.Context, tree, image string) error {
-	if err := furnish(tree); err != nil {
+	if err := addDirs(tree); err != nil {
 		return err
 	}
 	return tool(ctx, "mkfs.erofs", "-zlz4", image, tree)
 }
 
-// Every userland has these directories. What stands at one of mountPoints no sandbox sees.
+// Every userland has these directories. Sandboxes mount over mountPoints, so files there are hidden.
 var (
 	mountPoints = []string{"dev", "proc", "sys", "run", "workspace"}
 	usualDirs   = []string{"etc", "root", "tmp"}
 )
 
-// furnish makes the directories that a userland lacks. Links of the userland lead to places in
-// a sandbox, not on this host: none is followed.
-func furnish(tree string) error {
+// addDirs makes the directories that a userland lacks. It follows no symbolic link of the userland: their
+// targets are paths in a sandbox, not on this host.
+func addDirs(tree string) error {
 	root, err := os.OpenRoot(tree)
 	if err != nil {
 		return err
@@ -192,17 +192,17 @@ func furnish(tree string) error {
 			return fmt.Errorf("the userland has no usable /%s: %w", dir, err)
 		}
 	}
-	// A sandbox has a directory /etc of its own, which would hide whatever a link leads to.
+	// A sandbox mounts its own directory /etc, which would hide the target of a link.
 	if info, err := root.Lstat("etc"); err != nil || !info.IsDir() {
 		return errors.Join(err, errors.New("the userland's /etc is not a directory: make it one"))
 	}
 	if info, err := root.Lstat("tmp"); err != nil || !info.IsDir() {
-		return err // a link to another directory of the sandbox's
+		return err // a link to another directory of the sandbox
 	}
 	return withFile(root, "tmp", os.O_RDONLY|unix.O_DIRECTORY, func(f *os.File) error { return f.Chmod(0o777 | os.ModeSticky) })
 }
 
-// tool runs a program of the host and puts the end of its words into the error.
+// tool runs a program of the host. Its error contains the last lines of the program's output.
 func tool(ctx context.Context, name string, args ...string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {

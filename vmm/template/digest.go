@@ -17,9 +17,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// stamp reports that a file had a digest when its inode looked like this. Any
+// stamp is a file's digest together with the metadata that the file had when the digest was computed. Each
 // write, rename or replacement of the file changes the inode or its ctime,
-// which no call can set; the digest is then computed again.
+// which no system call can set; the digest is then computed again.
 type stamp struct {
 	Dev, Ino     uint64
 	Size         int64
@@ -27,8 +27,8 @@ type stamp struct {
 	SHA256       string
 }
 
-// look returns the stamp of a file without its digest.
-func look(path string) (stamp, error) {
+// statFile returns the stamp of a file, without its digest.
+func statFile(path string) (stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -38,7 +38,7 @@ func look(path string) (stamp, error) {
 
 const stampFile = "verified.json"
 
-// stamps returns those of a template's directory; without a file that can be read, none.
+// stamps returns the stamps of a template's directory, or none if the file cannot be read.
 func stamps(dir string) map[string]stamp {
 	all := map[string]stamp{}
 	if b, err := regular.ReadFile(filepath.Join(dir, stampFile)); err == nil && json.Unmarshal(b, &all) != nil {
@@ -47,9 +47,9 @@ func stamps(dir string) map[string]stamp {
 	return all
 }
 
-// remember stores a file's digest, which was just computed.
-func remember(dir, key, path, sum string) error {
-	now, err := look(path)
+// storeStamp stores the stamp of a file whose digest was just computed.
+func storeStamp(dir, key, path, sum string) error {
+	now, err := statFile(path)
 	if err != nil {
 		return err
 	}
@@ -62,10 +62,10 @@ func remember(dir, key, path, sum string) error {
 // hasher computes a file's digest: hashFile or hashSparse.
 type hasher func(ctx context.Context, path string) (string, error)
 
-// digest returns a file's digest, from the stamps in dir when the file has not changed since
-// it was computed.
+// digest returns a file's digest. It takes it from the stamps in dir if the file has not changed since
+// the digest was computed.
 func digest(ctx context.Context, dir, key, path string, hash hasher) (string, error) {
-	now, err := look(path)
+	now, err := statFile(path)
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +77,7 @@ func digest(ctx context.Context, dir, key, path string, hash hasher) (string, er
 	if now.SHA256, err = hash(ctx, path); err != nil {
 		return "", err
 	}
-	after, err := look(path)
+	after, err := statFile(path)
 	if err != nil {
 		return "", err
 	}
@@ -85,11 +85,11 @@ func digest(ctx context.Context, dir, key, path string, hash hasher) (string, er
 	if after != now {
 		return "", fmt.Errorf("%s changed while it was being read", path)
 	}
-	return now.SHA256, remember(dir, key, path, now.SHA256)
+	return now.SHA256, storeStamp(dir, key, path, now.SHA256)
 }
 
-// holdsGuest reports whether the template was made with the program at path.
-func (t Template) holdsGuest(ctx context.Context, path string) (bool, error) {
+// hasGuest reports whether the template contains the program at path.
+func (t Template) hasGuest(ctx context.Context, path string) (bool, error) {
 	sum, err := digest(ctx, t.dir, "guest", path, hashFile)
 	if err != nil {
 		return false, fmt.Errorf("custody-guest (built by `make build`, beside custody): %w", err)
@@ -97,7 +97,7 @@ func (t Template) holdsGuest(ctx context.Context, path string) (bool, error) {
 	return sum == t.Guest, nil
 }
 
-// verify checks files of the template against its digests.
+// verify checks files of the template against their digests.
 func (t Template) verify(ctx context.Context, files ...string) error {
 	want := map[string]string{"kernel": t.Kernel, "initrd": t.Initrd, "root.erofs": t.Root}
 	for _, name := range files {
@@ -142,7 +142,7 @@ func hashFile(ctx context.Context, path string) (string, error) {
 	}
 }
 
-// writeJSON replaces a file so that a reader sees the old or the new one whole.
+// writeJSON replaces a file atomically.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -174,7 +174,7 @@ func copyFile(from fs.FS, name, to string, mode os.FileMode) error {
 	return errors.Join(err, out.Close())
 }
 
-// syncTree makes the files of a folder durable.
+// syncTree makes a directory and its files durable.
 func syncTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

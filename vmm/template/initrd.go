@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// writeInitrd writes an initramfs: custody-guest as /init, and /modules. The
-// order of its entries and their times are fixed, so that the same input gives
+// writeInitrd writes an initramfs that contains custody-guest as /init, and /modules. The
+// order and times of its entries are fixed, so that the same input results in
 // the same bytes.
 func writeInitrd(path, guest, modules string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o444)
@@ -56,7 +56,7 @@ func addFile(w *cpio.Writer, name, path string, mode cpio.FileMode) error {
 	return err
 }
 
-// readModules takes the modules out of an initramfs that writeInitrd wrote.
+// readModules extracts the modules of an initramfs that writeInitrd wrote.
 func readModules(initrd, to string) error {
 	f, err := regular.Open(initrd)
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 // sensor's programs were verified against its kernel.
 const debianSuite = "bookworm"
 
-// guestModules are what the guest loads, in this order. A kernel that has one
-// built in has no file for it.
+// guestModules are the kernel modules that the guest loads, in this order. If the kernel has one
+// built in, its package has no file for it.
 var guestModules = []string{
 	"virtio_ring", "virtio", "virtio_mmio", "failover", "net_failover", "virtio_net",
 	"virtio_blk", "virtio_console", "libcrc32c", "erofs", "overlay",
 	"crc16", "mbcache", "jbd2", "ext4", "sha256-ssse3",
 }
 
-// kernel puts the guest kernel into out and its modules into a folder of work.
-// A template other than base shares base's kernel, if there is a base.
+// kernel writes the guest kernel to the directory out and its modules to a directory in work.
+// A template other than base uses base's kernel, if base exists.
 func (s Store) kernel(ctx context.Context, name, work, out string) (modules, release string, err error) {
 	base, err := s.read(filepath.Join(s.Dir, "names", "base"))
 	if name == "base" || err != nil {
@@ -40,7 +40,7 @@ func (s Store) kernel(ctx context.Context, name, work, out string) (modules, rel
 	return modules, base.Release, readModules(filepath.Join(base.dir, "initrd"), modules)
 }
 
-// fetchKernel takes it out of the distribution's package, which is unpacked and not installed.
+// fetchKernel extracts the kernel and its modules from the distribution's package, without installing it.
 func (s Store) fetchKernel(ctx context.Context, work, out string) (modules, release string, err error) {
 	fmt.Fprintln(s.Log, "fetching the guest kernel")
 	debs, unpacked := filepath.Join(work, "debs"), filepath.Join(work, "kernel")
@@ -76,11 +76,11 @@ func (s Store) fetchKernel(ctx context.Context, work, out string) (modules, rele
 		return "", "", err
 	}
 	modules = filepath.Join(work, "modules")
-	return modules, release, pickModules(root.FS(), path.Join("lib/modules", release), modules)
+	return modules, release, copyModules(root.FS(), path.Join("lib/modules", release), modules)
 }
 
-// pickModules copies the modules that the guest needs, and writes their order.
-func pickModules(in fs.FS, from, to string) error {
+// copyModules copies the modules that the guest needs, and writes the order in which it loads them.
+func copyModules(in fs.FS, from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
 	}

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layered is the userland of another template with more packages, more files, or both. It is a copy: the other template
-// can be removed.
+// Layered is a copy of another template's userland with additional packages, files, or both. The other template
+// can be removed afterwards.
 type Layered struct {
 	Store    Store
 	From     string   // name of the other template
-	Packages []string // as in Base; only on a userland that is Debian's alone
+	Packages []string // as in Base; allowed only if the userland has files of Debian packages only
 	Mirror   string   // as in Base
-	Files    string   // a directory, whose files are copied over the userland; empty: none
+	Files    string   // a directory whose files are copied over the userland; "": none
 
-	from Template // since Fill
+	from Template // set by Fill
 }
 
-// Check returns what is wrong with the names, before anything is copied.
+// Check returns an error if a name or an option is not valid.
 func (l *Layered) Check() error {
 	if len(l.Packages) == 0 && l.Files == "" {
-		return errors.New("give --packages or --add: a template that is built from another one has something more")
+		return errors.New("give --packages or --add: a template that is built from another one must add something")
 	}
 	if err := checkName(l.From); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (l *Layered) Describe(t *Template) {
 	t.Added = l.from.Added || l.Files != ""
 }
 
-// Fill implements Source. The caller holds the store's lock. The new packages' scripts run as root in a chroot, with the
-// programs of the userland; so there is none from another source than the distribution.
+// Fill implements Source. The caller holds the store's lock. Scripts of new packages run as root in a chroot and use the
+// userland's programs, so Fill refuses to install packages if some of these programs are not the distribution's.
 func (l *Layered) Fill(ctx context.Context, root string) (env []string, err error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (l *Layered) Fill(ctx context.Context, root string) (env []string, err erro
 		}
 	}
 	if l.Files != "" {
-		if err := layOver(ctx, l.Files, root); err != nil {
+		if err := overlay(ctx, l.Files, root); err != nil {
 			return nil, fmt.Errorf("add %s: %w", l.Files, err)
 		}
 	}
@@ -81,16 +81,16 @@ func (l *Layered) Fill(ctx context.Context, root string) (env []string, err erro
 
 // install adds packages to the userland in root.
 func (l *Layered) install(ctx context.Context, root string) error {
-	dev := filepath.Join(root, "dev") // mmdebstrap makes the device nodes for the packages' scripts, and wants none there
+	dev := filepath.Join(root, "dev") // mmdebstrap makes device nodes for the packages' scripts, and fails if they exist
 	if err := errors.Join(os.RemoveAll(dev), os.Mkdir(dev, 0o755)); err != nil {
 		return err
 	}
 	return tool(ctx, "mmdebstrap", Base{Suite: l.from.Suite, Mirror: l.Mirror}.command("custom", l.Packages, root)...)
 }
 
-// layOver copies the files of a directory over those of a userland, as root's. Directories that are there stay as they are; one
-// that a link of the userland leads to is filled if it is in the userland. Nothing outside of root is changed (os.Root).
-func layOver(ctx context.Context, from, to string) error {
+// overlay copies the files of a directory over those of a userland, owned by root. It does not change directories that exist. It
+// follows symbolic links of the userland to directories, but only inside it: nothing outside of to is changed (os.Root).
+func overlay(ctx context.Context, from, to string) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {
 		return err
@@ -102,16 +102,16 @@ func layOver(ctx context.Context, from, to string) error {
 			return err
 		}
 		if d.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-			return nil // a device or a socket, as in an image
+			return nil // devices and sockets are skipped, as in unpackEntry
 		}
 		if info, err := root.Stat(name); d.IsDir() && err == nil && info.IsDir() {
 			return nil
 		}
-		return layFile(root, name, path, d)
+		return overlayFile(root, name, path, d)
 	})
 }
 
-func layFile(root *os.Root, name, path string, d fs.DirEntry) error {
+func overlayFile(root *os.Root, name, path string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLayOver: files are added as root's, links of the userland lead where they do in a sandbox, and nothing outside is changed.
-func TestLayOver(t *testing.T) {
+// TestOverlay: added files belong to root, links of the userland are resolved inside it, and nothing outside is changed.
+func TestOverlay(t *testing.T) {
 	from, to, victim := t.TempDir(), t.TempDir(), t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestLayOver(t *testing.T) {
 		ok(t, os.Chown(from+"/"+name, 1000, 1000))
 	}
 	ok(t, os.Symlink("/usr/bin/tool", from+"/bin/link"))
-	ok(t, layOver(t.Context(), from, to))
+	ok(t, overlay(t.Context(), from, to))
 	for name, want := range map[string]string{"usr/bin/tool": "new", "usr/bin/old": "new", "usr/lib/kept": "kept", "opt/file": "new", "srv/file": "new", "usr/share/new/file": "new"} {
 		b, err := os.ReadFile(filepath.Join(to, name))
 		ok(t, err)
@@ -60,7 +60,7 @@ func TestLayOver(t *testing.T) {
 	}
 }
 
-// TestLayeredRefuses: packages are installed on the distribution's own userland only, since its programs run as root on the host.
+// TestLayeredRefuses: packages are installed only on a userland of Debian packages, because its programs run as root on the host.
 func TestLayeredRefuses(t *testing.T) {
 	s := Store{Dir: t.TempDir(), Log: io.Discard}
 	put := func(base Template) {

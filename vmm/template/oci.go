@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OCI is a container image: an archive that `docker save` wrote, or a folder
+// OCI is a container image: an archive written by `docker save`, or a directory
 // in the OCI image layout with one image for this platform.
 type OCI struct{ Path string }
 
@@ -75,11 +75,11 @@ func (o OCI) open() (v1.Image, error) {
 	return nil, errors.New("the layout has no image for this platform")
 }
 
-// maxImage bounds what an image may unpack to.
+// maxImage bounds the total size of an image's files, in bytes.
 const maxImage = 32 << 30
 
-// unpack writes a flattened image into root. Nothing outside of root is written or
-// changed, whatever names and links the archive holds (os.Root).
+// unpack extracts a flattened image into dir. Names and links in the archive cannot
+// make it write outside of dir (os.Root).
 func unpack(ctx context.Context, r io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -112,7 +112,7 @@ func unpack(ctx context.Context, r io.Reader, dir string) error {
 	}
 }
 
-// inside is a path of an archive relative to its root.
+// inside returns a path of an archive, relative to the archive's root.
 func inside(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
 func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
@@ -144,10 +144,10 @@ func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 		root.Remove(h.Name)
 		return root.Link(inside(h.Linkname), h.Name)
 	}
-	return nil // devices and the like: the guest has its own
+	return nil // devices and similar files are skipped: the guest makes its own
 }
 
-// makeDir makes a directory unless there is one. It takes the place of anything else, which a link may be.
+// makeDir makes a directory unless it exists. It replaces a file or link of that name.
 func makeDir(root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err == nil && info.IsDir() {
@@ -162,7 +162,7 @@ func makeDir(root *os.Root, name string) error {
 	return root.Mkdir(name, 0o755)
 }
 
-// withFile calls use with an open file. A directory's name must not be that of a link.
+// withFile opens a file, calls use with it and closes it. The name of a directory must not be a link.
 func withFile(root *os.Root, name string, flags int, use func(*os.File) error) error {
 	f, err := root.OpenFile(name, flags, 0o644)
 	if err != nil {
@@ -171,7 +171,7 @@ func withFile(root *os.Root, name string, flags int, use func(*os.File) error) e
 	return errors.Join(use(f), f.Close())
 }
 
-// own gives a file the owner and mode that the archive has for it.
+// own sets a file's owner and mode to those in the archive.
 func own(f *os.File, h *tar.Header) error {
 	if err := f.Chown(h.Uid, h.Gid); err != nil {
 		return err

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Limits of what may take long. On a host that is itself an emulated VM a boot takes minutes.
+// Time limits. On a host that is itself an emulated VM, a boot takes minutes.
 const (
 	bootTimeout = 15 * time.Minute
 	saveTimeout = 10 * time.Minute
 	lockTimeout = time.Hour
 )
 
-// phaseNotice is how often a phase that takes long reports that it goes on.
+// phaseNotice is the interval of a phase's progress messages.
 const phaseNotice = 15 * time.Second
 
-// phase runs do, which ends soon after its context does. While that takes long the store's
-// log reports it, and when it takes too long the error states what did.
+// phase runs do with a time limit; do must return soon after its context ends. phase writes progress messages
+// to the store's log, and names the phase in the error if the limit is exceeded.
 func (s Store) phase(ctx context.Context, what string, limit time.Duration, do func(context.Context) error) error {
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, limit)

@@ -15,23 +15,23 @@ import (
 	"github.com/custody-project/custody/vmm/scratch"
 )
 
-// Driver is what a snapshot is made with.
+// Driver makes and restores snapshots.
 type Driver interface {
 	vmm.Driver
-	// Fingerprint changes when snapshots made before it can no longer be restored.
+	// Fingerprint identifies what snapshots depend on: a snapshot can be restored only with the fingerprint that it was made with.
 	Fingerprint() string
 }
 
-// Shape is a machine's size; each has its own snapshot.
+// Shape is the size of a machine. Each shape has its own snapshot.
 type Shape struct {
 	CPUs   int
 	Memory int64 // bytes
 	Disk   int64 // bytes of the scratch disk, which the guest has mounted when the snapshot is taken
 }
 
-// shapeFile is what shape.json holds.
+// shapeFile is the content of shape.json.
 type shapeFile struct {
-	Format      int    `json:"format"` // of this file and of its digests
+	Format      int    `json:"format"` // version of this file and of the kind of its digests
 	Template    string `json:"template"`
 	Tier        string `json:"tier"`
 	Fingerprint string `json:"fingerprint"`
@@ -42,7 +42,7 @@ type shapeFile struct {
 	DiskSum     string `json:"disk_sha256"`
 }
 
-// sums are the digests of the files, by name.
+// sums returns the digests of the files, by name.
 func (f *shapeFile) sums() map[string]*string {
 	return map[string]*string{"memory": &f.MemorySum, "state": &f.StateSum, "disk": &f.DiskSum}
 }
@@ -50,9 +50,9 @@ func (f *shapeFile) sums() map[string]*string {
 // shapeFormat is the Format of shape.json: since 2 the digests are those of sparseDigest.
 const shapeFormat = 2
 
-// Image returns what a machine of this shape starts from: a snapshot whose
-// digest was checked. The first call for a shape boots a machine to take it.
-// The caller closes the image's files.
+// Image returns a snapshot for machines of this shape, after it has verified its
+// digests. The first call for a shape boots a machine and takes the snapshot.
+// The caller closes the image.
 func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, error) {
 	dir := t.shapeDir(d, s)
 	if !t.hasSnapshot(dir, d, s) {
@@ -80,8 +80,8 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 	return img, nil
 }
 
-// Cold returns an image that boots, with an empty file for its memory. The image
-// owns the file, whatever Cold returns.
+// Cold returns an image for a cold boot, with memory, which must be empty, as the machine's memory. The image
+// owns the file; if Cold fails, it closes it.
 func (t Template) Cold(ctx context.Context, memory *os.File, s Shape) (vmm.Image, error) {
 	img := t.coldImage()
 	img.Memory = memory
@@ -123,7 +123,7 @@ type Snapshot struct {
 	Disk   int64  `json:"disk"`   // bytes of the scratch disk
 }
 
-// Snapshots returns the snapshots of a template by tier and size. Whether this host can restore one is found when a run needs it.
+// Snapshots returns the template's snapshots in the order of tier and size. It does not check that this host can restore them.
 func (t Template) Snapshots() ([]Snapshot, error) {
 	dirs, err := filepath.Glob(filepath.Join(t.dir, "shapes", "*"))
 	if err != nil {
@@ -133,7 +133,7 @@ func (t Template) Snapshots() ([]Snapshot, error) {
 	for _, dir := range dirs {
 		f, err := t.readShape(dir)
 		if err != nil || f.Template != t.Digest() {
-			continue // not finished, or of a template that was renewed
+			continue // not finished, or made before the template was renewed
 		}
 		s := Snapshot{Tier: f.Tier, CPUs: f.CPUs, Memory: f.Memory}
 		if disk, err := os.Stat(filepath.Join(dir, "disk")); err == nil {
@@ -144,7 +144,7 @@ func (t Template) Snapshots() ([]Snapshot, error) {
 	return all, nil
 }
 
-// hasSnapshot reports whether there is a snapshot that this driver can restore.
+// hasSnapshot reports whether dir contains a snapshot that this driver can restore.
 func (t Template) hasSnapshot(dir string, d Driver, s Shape) bool {
 	f, err := t.readShape(dir)
 	return err == nil && f.Format == shapeFormat && f.Fingerprint == d.Fingerprint() && f.Template == t.Digest()
@@ -170,7 +170,7 @@ func (t Template) verifySnapshot(ctx context.Context, dir string) error {
 	return nil
 }
 
-// snapshot boots a machine, waits until the guest is ready, and keeps its memory.
+// snapshot boots a machine, waits until the guest is ready, and stores its snapshot.
 func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	unlock, err := t.store.lock(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	if t.hasSnapshot(dir, d, s) {
 		return nil // another process made it while we waited
 	}
-	if err := t.store.sweep(); err != nil { // a process that was killed while it made one
+	if err := t.store.sweep(); err != nil { // removes the files of a process that was killed while it made one
 		return err
 	}
 	fmt.Fprintf(t.store.Log, "booting template %s once to take its snapshot (%s, %d CPU, %d MiB)\n", t.Name, d.Tier(), s.CPUs, s.Memory>>20)
@@ -211,17 +211,17 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o700), os.Rename(work, dir)); err != nil {
 		return err
 	}
-	return t.rememberSnapshot(dir, f)
+	return t.storeSnapshotStamps(dir, f)
 }
 
-// rememberSnapshot stores the digests of a snapshot that was just made.
-func (t Template) rememberSnapshot(dir string, f shapeFile) error {
+// storeSnapshotStamps stores the stamps of the files of a snapshot that was just made.
+func (t Template) storeSnapshotStamps(dir string, f shapeFile) error {
 	rel, err := filepath.Rel(t.dir, dir)
 	if err != nil {
 		return err
 	}
 	for name, sum := range f.sums() {
-		if err := remember(t.dir, filepath.Join(rel, name), filepath.Join(dir, name), *sum); err != nil {
+		if err := storeStamp(t.dir, filepath.Join(rel, name), filepath.Join(dir, name), *sum); err != nil {
 			return err
 		}
 	}
@@ -255,7 +255,7 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 			return err
 		}
 		if err := channel.AwaitReady(ctx, vm.Channel()); err != nil {
-			return fmt.Errorf("the guest did not get ready: %w", err)
+			return fmt.Errorf("the guest did not become ready: %w", err)
 		}
 		return nil
 	})
@@ -271,12 +271,12 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 		if err := vm.Snapshot(ctx, state); err != nil {
 			return err
 		}
-		return keepDisk(disk, filepath.Join(work, "disk"))
+		return saveDisk(disk, filepath.Join(work, "disk"))
 	})
 }
 
-// keepDisk keeps the scratch disk as the frozen guest knows it.
-func keepDisk(disk *os.File, path string) error {
+// saveDisk copies the scratch disk of the frozen machine to path.
+func saveDisk(disk *os.File, path string) error {
 	info, err := disk.Stat()
 	if err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 
 const sparseBlock = 64 << 10
 
-// makeSparse makes holes where a file holds nothing but zeros, and returns its digest. The
-// guest's kernel zeroes all free memory once (init_on_free), and so writes to most of the
-// file; on the disk it takes only what is used.
+// makeSparse replaces blocks of zeros in a file with holes, and returns the file's digest. The
+// guest's kernel zeroes all free memory once (init_on_free), and so writes to most of a memory
+// file; with holes, free memory occupies no disk space.
 func makeSparse(ctx context.Context, path string) (string, error) {
 	f, err := regular.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -29,7 +29,7 @@ func makeSparse(ctx context.Context, path string) (string, error) {
 	defer f.Close()
 	return sparseDigest(ctx, f, func(at, n int64) error {
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
-		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // without holes it only takes more room
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // without holes the file only occupies more space
 			return fmt.Errorf("make holes in %s: %w", path, err)
 		}
 		return nil
@@ -46,9 +46,9 @@ func hashSparse(ctx context.Context, path string) (string, error) {
 	return sparseDigest(ctx, f, func(int64, int64) error { return nil })
 }
 
-// sparseDigest is the SHA-256 of each block that is not all zeros, after its offset and length
-// (64 bits each, big endian), and then of the file's size. So it depends on the bytes alone, not on
-// where the holes are, and what was never written costs nothing. zeros is called for each other block.
+// sparseDigest returns the SHA-256 over the offset, length (64 bits each, big endian) and bytes of each block that
+// is not all zeros, followed by the file's size. The digest depends only on the bytes, not on
+// where the holes are, and holes are not read. sparseDigest calls zeros for each block of zeros outside of holes.
 func sparseDigest(ctx context.Context, f *os.File, zeros func(at, n int64) error) (string, error) {
 	info, err := f.Stat()
 	if err != nil {

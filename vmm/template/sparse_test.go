@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// naiveDigest is what sparseDigest computes, of a whole file in memory.
+// naiveDigest computes the same as sparseDigest, from a file's content in memory.
 func naiveDigest(b []byte) string {
 	h := sha256.New()
 	for at := 0; at < len(b); at += sparseBlock {
@@ -32,8 +32,8 @@ func naiveDigest(b []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestMakeSparse: a file keeps its bytes and its size, and takes less room. Its digest is that of
-// its bytes, wherever the holes are.
+// TestMakeSparse: a file keeps its bytes and its size, and occupies less space. Its digest depends on
+// its bytes, not on where the holes are.
 func TestMakeSparse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memory")
 	b := make([]byte, 4<<20+5)
@@ -59,8 +59,8 @@ func TestMakeSparse(t *testing.T) {
 	}
 }
 
-// Any other byte, size or place gives another digest.
-func TestSparseDigestTellsFilesApart(t *testing.T) {
+// TestSparseDigestDiffers: files that differ in a byte, in the size or in an offset have different digests.
+func TestSparseDigestDiffers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	seen := map[string]string{}
 	for name, b := range map[string][]byte{
@@ -76,13 +76,13 @@ func TestSparseDigestTellsFilesApart(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, sum, err)
 		}
 		if other, is := seen[sum]; is {
-			t.Errorf("%s and %s have one digest", name, other)
+			t.Errorf("%s and %s have the same digest", name, other)
 		}
 		seen[sum] = name
 	}
 }
 
-// What may take long ends with its context, reports that it goes on, and bounds itself.
+// TestPhase: a phase ends with its context, writes progress messages, and has a time limit.
 func TestPhase(t *testing.T) {
 	var log strings.Builder
 	s := Store{Log: &log}
@@ -113,7 +113,7 @@ func sparseFile(t *testing.T) string {
 	return path
 }
 
-// A store that another process has locked is waited for until the context ends.
+// TestLockEndsWithContext: lock waits for another holder until the context ends.
 func TestLockEndsWithContext(t *testing.T) {
 	s := Store{Dir: t.TempDir(), Log: io.Discard}
 	unlock, err := s.lock(t.Context())

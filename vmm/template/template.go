@@ -1,11 +1,11 @@
-// Package template makes and keeps what sandboxes start from: a guest kernel,
-// an initramfs with custody-guest, a read-only userland, and for each shape of
-// machine a memory snapshot taken when the guest was ready.
+// Package template makes and stores templates, from which sandboxes start. A template has a guest kernel,
+// an initramfs with custody-guest, a read-only userland, and for each machine
+// shape a snapshot that was taken when the guest was ready.
 //
 //	templates/
-//	    lock                      held while a template or a snapshot is made
-//	    names/base                a link to the folder below
-//	    sha256-<digest>/          named by what is in it
+//	    lock                      locked while a template or a snapshot is made
+//	    names/base                a link to the directory below
+//	    sha256-<digest>/          named by the digest of its contents
 //	        template.json kernel initrd root.erofs
 //	        verified.json         digests that were checked, by inode and ctime
 //	        shapes/<tier>-<cpus>-<MiB>-<disk MiB>/   shape.json memory state disk
@@ -33,30 +33,30 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Store is the folder that holds a host's templates.
+// Store is the directory with a host's templates.
 type Store struct {
 	Dir   string
 	Guest string    // path of the custody-guest program
-	Log   io.Writer // what is being done, a line each; never nil
+	Log   io.Writer // receives progress messages, a line each; never nil
 }
 
 // Template is one template of a store.
 type Template struct {
 	Name    string   `json:"name"`
 	Arch    string   `json:"arch"`
-	Source  string   `json:"source"` // base, dir or oci; on top of another template: that one's
+	Source  string   `json:"source"` // base, dir or oci; for a layered template: the source of its first template
 	Kernel  string   `json:"kernel_sha256"`
 	Initrd  string   `json:"initrd_sha256"`
 	Root    string   `json:"root_sha256"`
 	Guest   string   `json:"guest_sha256"`
 	Release string   `json:"kernel_release"`
 	Env     []string `json:"env,omitempty"`
-	// What a template of kind base has beside or instead of the usual; empty otherwise.
+	// Packages are those in addition to the default ones, Suite is a suite other than the default. Only for the source base.
 	Packages []string `json:"packages,omitempty"`
 	Suite    string   `json:"suite,omitempty"`
-	// From is the template that it was built on top of; nil: none.
+	// From is the template that this one was built from; nil: none.
 	From *Origin `json:"from,omitempty"`
-	// Added is set when files that are no package's were copied over the userland.
+	// Added is set if files that belong to no package were copied over the userland.
 	Added   bool      `json:"added,omitempty"`
 	Created time.Time `json:"created"`
 
@@ -64,7 +64,7 @@ type Template struct {
 	dir   string
 }
 
-// Origin is a template as it was when another one was built on top of it.
+// Origin identifies the template that another one was built from.
 type Origin struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
@@ -73,7 +73,7 @@ type Origin struct {
 // ErrNotFound is returned for a name that the store does not have.
 var ErrNotFound = errors.New("no such template")
 
-// ErrBroken is returned when a template's files are not what its digests say.
+// ErrBroken means that a template's files do not match its digests, or cannot be parsed.
 var ErrBroken = errors.New("template is broken")
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -90,14 +90,14 @@ func (t Template) Digest() string {
 	t.Name, t.Created = "", time.Time{}
 	b, err := json.Marshal(t)
 	if err != nil {
-		panic(err) // a struct of strings cannot fail to marshal
+		panic(err) // marshaling a struct of strings cannot fail
 	}
 	sum := sha256.Sum256(b)
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
-// Open finds a template by name and refreshes it when it holds another
-// custody-guest than the one that belongs to this program.
+// Open returns the template of a name. If the template contains another
+// custody-guest than Store.Guest, Open renews it first.
 func (s Store) Open(ctx context.Context, name string) (Template, error) {
 	if err := checkName(name); err != nil {
 		return Template{}, err
@@ -107,12 +107,12 @@ func (s Store) Open(ctx context.Context, name string) (Template, error) {
 		return Template{}, err
 	}
 	if err == nil {
-		if same, err := t.holdsGuest(ctx, s.Guest); err == nil && same {
+		if same, err := t.hasGuest(ctx, s.Guest); err == nil && same {
 			return t, nil
 		}
 	}
-	// Whatever else was wrong is looked at again with the lock held: another
-	// process may be renewing the template just now.
+	// renew repeats the checks with the lock held: another process may be renewing
+	// the template at the same time.
 	return s.renew(ctx, name)
 }
 
@@ -143,7 +143,7 @@ func (s Store) read(link string) (Template, error) {
 	return t, nil
 }
 
-// Find returns the template of a name as it is, without renewing it.
+// Find returns the template of a name without renewing it.
 func (s Store) Find(name string) (Template, error) {
 	if err := checkName(name); err != nil {
 		return Template{}, err
@@ -151,7 +151,7 @@ func (s Store) Find(name string) (Template, error) {
 	return s.read(filepath.Join(s.Dir, "names", name))
 }
 
-// List returns the store's templates by name. A broken one has only its name.
+// List returns the store's templates, sorted by name. Of a broken template, only the name is set.
 func (s Store) List() ([]Template, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "names"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func (s Store) List() ([]Template, error) {
 	return all, nil
 }
 
-// Remove forgets a name, and removes the contents when no other name has them.
+// Remove removes a name, and the template's files if no other name refers to them.
 func (s Store) Remove(ctx context.Context, name string) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s Store) Remove(ctx context.Context, name string) error {
 	return s.sweep()
 }
 
-// sweep removes contents that no name points to, and what a killed build left.
+// sweep removes templates that no name refers to, and files of builds that were killed.
 func (s Store) sweep() error {
 	names, err := os.ReadDir(filepath.Join(s.Dir, "names"))
 	if err != nil {
@@ -213,11 +213,11 @@ func (s Store) sweep() error {
 	return nil
 }
 
-// Blanks is the folder of the empty scratch disks that cold boots copy.
+// Blanks returns the directory of empty scratch disks, which cold boots copy.
 func (s Store) Blanks() string { return filepath.Join(s.Dir, "blank") }
 
-// lock is held by a process that changes the store; the kernel releases it with the process. It
-// waits for another holder until the context ends.
+// lock locks the store for changes, and waits for another holder until the context ends. The kernel
+// releases the lock at the end of the process.
 func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "names"), 0o700); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func archive(t *testing.T, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackStaysInside: whatever an image holds, nothing outside of its root changes, be it content, mode, owner or time.
+// TestUnpackStaysInside: no image changes the content, mode, owner or time of a file outside of its root.
 func TestUnpackStaysInside(t *testing.T) {
 	file := func(name string) entry { return entry{tar.Header{Name: name, Mode: 0o4777, Uid: 7, Gid: 7}, "evil"} }
 	folder := func(name string) entry {
@@ -97,7 +97,7 @@ func TestUnpackStaysInside(t *testing.T) {
 	}
 }
 
-// outside makes a root to unpack into, and a directory victim beside it that must not change.
+// outside makes a root to unpack into, and next to it a directory victim that must not change.
 func outside(t *testing.T) (root, victim string, unchanged func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,8 +129,8 @@ func outside(t *testing.T) (root, victim string, unchanged func()) {
 	}
 }
 
-// TestFurnishStaysInside: a userland's own links do not lead the directories that every userland gets out of it.
-func TestFurnishStaysInside(t *testing.T) {
+// TestAddDirsStaysInside: links of a userland do not make addDirs change anything outside of it.
+func TestAddDirsStaysInside(t *testing.T) {
 	for _, dir := range slices.Concat(mountPoints, usualDirs) {
 		for what, links := range map[string]map[string]string{
 			"absolute":                  {dir: "VICTIM"},
@@ -163,12 +163,12 @@ func TestFurnishStaysInside(t *testing.T) {
 	}
 }
 
-// TestFurnish: a userland gets the directories that it lacks, and keeps those that it has.
-func TestFurnish(t *testing.T) {
+// TestAddDirs: addDirs makes the directories that a userland lacks, and keeps those that it has.
+func TestAddDirs(t *testing.T) {
 	root := t.TempDir()
 	ok(t, os.Mkdir(filepath.Join(root, "root"), 0o700))
 	ok(t, os.WriteFile(filepath.Join(root, "run"), nil, 0o644))
-	ok(t, furnish(root))
+	ok(t, addDirs(root))
 	for name, want := range map[string]fs.FileMode{"root": 0o700, "tmp": 0o777 | fs.ModeSticky, "etc": 0o755, "dev": 0o755, "run": 0o755, "workspace": 0o755} {
 		info, err := os.Lstat(filepath.Join(root, name))
 		ok(t, err)
@@ -178,7 +178,7 @@ func TestFurnish(t *testing.T) {
 	}
 }
 
-// TestLaterLayer: of a link and what a later layer has in its place, the later one counts, on this host too.
+// TestLaterLayer: an entry of a later layer replaces a link of an earlier one.
 func TestLaterLayer(t *testing.T) {
 	link := func(to string) entry {
 		return entry{header: tar.Header{Name: "tmp", Linkname: to, Typeflag: tar.TypeSymlink}}
@@ -211,7 +211,7 @@ func TestLaterLayer(t *testing.T) {
 			ok(t, tarball.WriteToFile(saved, tag, img))
 			_, err = OCI{Path: saved}.Fill(t.Context(), root)
 			t.Logf("fill: %v", err)
-			t.Logf("furnish: %v", furnish(root))
+			t.Logf("addDirs: %v", addDirs(root))
 			unchanged()
 		})
 	}
@@ -303,7 +303,7 @@ func TestInitrd(t *testing.T) {
 	}
 }
 
-// TestDigestSeesEveryChange: a stamp must not outlive the content that it is for.
+// TestDigestSeesEveryChange: after each change of a file, its digest is computed again.
 func TestDigestSeesEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -331,7 +331,7 @@ func TestDigestSeesEveryChange(t *testing.T) {
 		"grown": func() error { return os.WriteFile(path, []byte("longer"), 0o644) },
 	}
 	for what, change := range changes {
-		time.Sleep(20 * time.Millisecond) // longer than the step of the clock that stamps files
+		time.Sleep(20 * time.Millisecond) // longer than the granularity of file times
 		ok(t, change())
 		if sum() == first {
 			t.Errorf("%s: not seen", what)
@@ -366,7 +366,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// TestBaseArguments: packages, suite and mirror reach mmdebstrap, and names that are none are refused before.
+// TestBaseArguments: packages, suite and mirror are passed to mmdebstrap, and Check refuses names that are not valid.
 func TestBaseArguments(t *testing.T) {
 	args := Base{Packages: []string{"jq", "libstdc++6=12.2.0-14"}, Suite: "trixie", Mirror: "https://mirror.example/debian"}.arguments("/root-of-it")
 	if want := []string{"trixie", "/root-of-it", "https://mirror.example/debian"}; !slices.Equal(args[len(args)-3:], want) {
@@ -390,7 +390,7 @@ func TestBaseArguments(t *testing.T) {
 	}
 }
 
-// TestDigestOfOlderTemplates: a template without packages has the digest that it had before there were any.
+// TestDigestOfOlderTemplates: the digest of a template without packages is the same as in versions without the field Packages.
 func TestDigestOfOlderTemplates(t *testing.T) {
 	var old Template
 	if err := json.Unmarshal([]byte(`{"name":"base","arch":"amd64","source":"base","kernel_sha256":"k","initrd_sha256":"i","root_sha256":"r","guest_sha256":"g","kernel_release":"6.1","created":"2026-11-21T00:00:00Z"}`), &old); err != nil {

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Base is Debian's minimal userland with what an agent's commands expect.
+// Base is Debian's minimal userland with basePackages.
 type Base struct {
-	Packages []string // more packages of the suite, each NAME or NAME=VERSION
+	Packages []string // additional packages of the suite, each NAME or NAME=VERSION
 	Suite    string   // a release of the distribution; empty: bookworm
-	Mirror   string   // where it is fetched from, by HTTP or HTTPS; empty: as the host's apt does
+	Mirror   string   // HTTP or HTTPS URL to fetch it from; empty: the mirror of the host's apt
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 	validSuite   = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
 )
 
-// Check returns what is wrong with the names, before anything is fetched.
+// Check returns an error if a name or the mirror's URL is not valid.
 func (b Base) Check() error {
 	for _, p := range b.Packages {
 		if !validPackage.MatchString(p) {
@@ -56,7 +56,7 @@ func (Base) Kind() string { return "base" }
 // Describe implements Source.
 func (b Base) Describe(t *Template) { t.Source, t.Packages, t.Suite = b.Kind(), b.Packages, b.Suite }
 
-// Fill implements Source by way of mmdebstrap.
+// Fill implements Source. It runs mmdebstrap.
 func (b Base) Fill(ctx context.Context, root string) ([]string, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (b Base) Fill(ctx context.Context, root string) ([]string, error) {
 	return nil, tool(ctx, "mmdebstrap", b.arguments(root)...)
 }
 
-// arguments are those of mmdebstrap. docs/operations.md prints them, for those who make a userland by hand.
+// arguments returns the arguments of mmdebstrap. docs/operations.md has them for users who make a userland themselves.
 func (b Base) arguments(root string) []string {
 	return b.command("minbase", slices.Concat(basePackages, b.Packages), root)
 }
@@ -82,7 +82,7 @@ func (b Base) command(variant string, packages []string, root string) []string {
 	return args
 }
 
-// Dir is a tree on this host, copied as it is.
+// Dir is a directory on this host, which is copied without changes.
 type Dir struct{ Path string }
 
 // Kind implements Source.

@@ -1,9 +1,9 @@
-// Package tier picks the isolation that a run gets: it tries the drivers that it is given,
+// Package tier picks the isolation tier of a run: it tries the candidates in order,
 // best first, and takes the first that works on this host.
 //
-// That a driver's parts are there proves nothing: a /dev/kvm can exist and boot no guest. So
-// a candidate may ask for a probe, which boots one. Its outcome is stored for one boot of
-// the host.
+// That a driver's programs and devices exist does not show that it works: /dev/kvm can exist although no guest
+// boots with it. A candidate can therefore require a probe, which boots a guest. The result is cached until the
+// host boots again.
 package tier
 
 import (
@@ -24,72 +24,71 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// Driver is one that can be picked.
+// Driver starts the machines of a tier.
 type Driver interface {
 	vmm.Driver
-	// Fingerprint changes with the programs and the hardware that the driver uses.
+	// Fingerprint identifies the programs and the hardware that the driver uses.
 	Fingerprint() string
 }
 
-// Candidate is a tier that there is a driver for.
+// Candidate is a tier that can be picked.
 type Candidate struct {
 	Tier string
-	Note string // what its isolation is worth
-	// New returns the driver, or what this host lacks for it. It takes little time.
+	Note string // describes the strength of its isolation
+	// New returns the driver, or an error that names what the host lacks for it. It returns quickly.
 	New   func() (Driver, error)
-	Probe bool // whether a guest has to boot before the tier counts as working
+	Probe bool // whether a guest must boot to show that the tier works
 }
 
-// Finding is what came of trying a candidate.
+// Finding is the result of trying a candidate.
 type Finding struct {
 	Tier   string
 	Works  bool
-	Reason string // why not
+	Reason string // why it does not work
 }
 
 // Choice is the driver that was picked.
 type Choice struct {
 	Driver Driver
 	Note   string
-	// Findings are of the candidates that were tried, in their order.
+	// Findings are the results of all candidates that were tried, in their order.
 	Findings []Finding
 }
 
-// Picker picks one of the candidates. It may be used by several processes of a host.
+// Picker picks one of the candidates. Several processes of a host can use the same cache concurrently.
 type Picker struct {
 	Candidates []Candidate // best first
-	// Cache is a file for what probes found, valid for one boot of the host.
+	// Cache is the path of the file with the results of probes. A result is valid until the host boots again.
 	Cache string
-	// Limit bounds a probe. 0: startLimit for the driver to start a machine, and then as long as
-	// the speed of that lets expect: a host that is itself a VM takes a hundred times longer.
+	// Limit bounds a probe. 0: startLimit for the start of the machine, and then a multiple of the time
+	// that the start took: a host that is itself a VM can be a hundred times slower.
 	Limit time.Duration
-	// Boot starts a machine whose guest says READY once it has booted.
+	// Boot starts a machine. Its guest reports over the channel when it has booted (channel.AwaitReady).
 	Boot func(context.Context, Driver) (vmm.VM, error)
-	// Image is the digest of what Boot starts.
+	// Image is the digest of the image that Boot starts.
 	Image string
-	// Notice gets a line now and then while a probe takes long.
+	// Notice receives a progress message every noticeEvery while a probe runs.
 	Notice func(string)
-	// Again has a probe that failed before tried again.
+	// Again makes Pick repeat probes that failed before.
 	Again bool
 }
 
 const (
 	startLimit = 30 * time.Second
-	// A guest is ready after some 20 to 100 times what the machine monitor took to start. The limit is
-	// there for a KVM that hangs, which is rare: one that is too short takes KVM from a host that has it
-	// for as long as the host is up.
+	// A guest is ready after some 20 to 100 times the start time of the machine monitor. The limit detects
+	// a KVM that hangs, which is rare. A limit that is too short would disable KVM until the host boots again.
 	readyFactor  = 300
 	readyAtMost  = 10 * time.Minute
 	readyAtLeast = time.Minute
 	noticeEvery  = 5 * time.Second
-	// slowFor is how long a probe that took too long is not repeated: the host may just have been busy.
+	// slowFor is how long a timed-out probe is not repeated. After that it is: the host may have been busy.
 	slowFor = time.Hour
 )
 
-// ErrUnavailable means that no tier works, or not the one that is required.
+// ErrUnavailable means that no tier works, or that the required one does not.
 var ErrUnavailable = errors.New("isolation is not available")
 
-// unavailable is an ErrUnavailable that names the tiers that were tried, and why each does not work.
+// unavailable is an ErrUnavailable with the reason why each tried tier does not work.
 type unavailable struct {
 	required string // empty: any
 	findings []Finding
@@ -109,7 +108,7 @@ func (e *unavailable) Error() string {
 
 func (e *unavailable) Unwrap() []error { return append([]error{ErrUnavailable}, e.causes...) }
 
-// Pick returns a driver of the required tier, or without one the best that works.
+// Pick returns a driver of the required tier, or of the best tier that works if required is "".
 func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
 	if required != "" && !slices.ContainsFunc(p.Candidates, func(c Candidate) bool { return c.Tier == required }) {
 		return Choice{}, fmt.Errorf("isolation %q is not known: the tiers are %s", required, strings.Join(p.names(), ", "))
@@ -170,7 +169,7 @@ func (p Picker) try(ctx context.Context, c Candidate) (Driver, error) {
 	}
 	cached[c.Tier] = found
 	if err := p.write(cached); err != nil {
-		return nil, fmt.Errorf("store what the probe found: %w", err)
+		return nil, fmt.Errorf("store the result of the probe: %w", err)
 	}
 	return d, found.err()
 }
@@ -202,12 +201,12 @@ func (p Picker) probe(ctx context.Context, name string, d Driver) (err error) {
 	return nil
 }
 
-// readyLimit is how long a guest may take to get ready on a host on which a machine took that long to start.
+// readyLimit returns the time limit for a guest to become ready, given how long the machine took to start.
 func readyLimit(start time.Duration) time.Duration {
 	return min(max(readyFactor*start, readyAtLeast), readyAtMost)
 }
 
-// errSlow is why a probe failed that had no time left. Another one may have.
+// errSlow means that a probe exceeded its time limit. Another probe may succeed.
 var errSlow = errors.New("it took longer than")
 
 func expired(ctx context.Context, what string, limit time.Duration, err error) error {
@@ -217,7 +216,7 @@ func expired(ctx context.Context, what string, limit time.Duration, err error) e
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// announce gives notice while a probe goes on, until stop is called.
+// announce calls Notice every noticeEvery, until stop is called.
 func (p Picker) announce(name string, began time.Time) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -229,29 +228,29 @@ func (p Picker) announce(name string, began time.Time) (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				p.Notice(fmt.Sprintf("trying whether a guest boots with %s: %v so far", name, time.Since(began).Round(time.Second)))
+				p.Notice(fmt.Sprintf("testing whether a guest boots with %s: %v so far", name, time.Since(began).Round(time.Second)))
 			}
 		}
 	}()
 	return func() { close(done); <-ended }
 }
 
-// verdict is what a probe found, as the cache holds it.
+// verdict is the result of a probe in the cache.
 type verdict struct {
 	verdictKey
 	Works  bool      `json:"works"`
 	Reason string    `json:"reason,omitempty"`
-	Slow   bool      `json:"slow,omitempty"` // it took too long, and may not the next time
+	Slow   bool      `json:"slow,omitempty"` // the probe timed out
 	Time   time.Time `json:"time"`
 }
 
-// stale reports whether the verdict is one of a slow probe that is to be repeated. One of the future is, too.
+// stale reports whether a probe that timed out should be repeated. That includes a verdict with a time in the future.
 func (v verdict) stale(now time.Time) bool {
 	age := now.Sub(v.Time)
 	return v.Slow && (age < 0 || age >= slowFor)
 }
 
-// verdictKey is what a verdict depends on.
+// verdictKey identifies what a verdict depends on.
 type verdictKey struct {
 	Boot   string        `json:"boot"`
 	Driver string        `json:"driver"`
@@ -271,7 +270,7 @@ func (p Picker) key(d Driver) (verdictKey, error) {
 	return verdictKey{boot, d.Fingerprint(), p.Image, p.Limit}, err
 }
 
-// read returns the cache; what cannot be read is found out again.
+// read returns the cache, or an empty one if it cannot be read.
 func (p Picker) read() map[string]verdict {
 	all := map[string]verdict{}
 	if b, err := regular.ReadFile(p.Cache); err == nil && json.Unmarshal(b, &all) != nil {
@@ -280,7 +279,7 @@ func (p Picker) read() map[string]verdict {
 	return all
 }
 
-// write replaces the cache. A reader that meets two writers finds out again.
+// write replaces the cache. If two processes write concurrently, the verdicts of one are lost and probed again.
 func (p Picker) write(all map[string]verdict) error {
 	b, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// driver is one whose machines get ready or not.
+// driver is a driver for tests, whose guests become ready or not.
 type driver struct {
 	tier        string
 	fingerprint string
 	starts      atomic.Int32
 	fails       error
-	silent      bool // its guests never get ready
+	silent      bool // its guests never become ready
 	alive       atomic.Int32
 }
 
@@ -103,16 +103,16 @@ func TestPickIsTheBestThatWorks(t *testing.T) {
 				t.Errorf("picked %q, want %q", got, c.want)
 			}
 			if c.required == "worst" && c.best.starts.Load() > 0 {
-				t.Error("a tier that was not asked for was tried")
+				t.Error("a tier that was not required was tried")
 			}
 			if c.best.alive.Load()+c.worst.alive.Load() != 0 {
-				t.Error("a probe's machine was left")
+				t.Error("a probe's machine was not destroyed")
 			}
 		})
 	}
 }
 
-// A probe's verdict holds while nothing that it depends on changes.
+// TestVerdictIsKept: a probe is not repeated while nothing that its verdict depends on changes.
 func TestVerdictIsKept(t *testing.T) {
 	d := &driver{tier: "best", fingerprint: "a"}
 	p := newPicker(t, d)
@@ -166,7 +166,7 @@ func TestVerdictIsKept(t *testing.T) {
 	probes(1, "the cache is cut short")
 }
 
-// A tier that is gone is not picked for what a probe once found.
+// TestNewComesBeforeTheVerdict: a tier whose driver is missing is not picked because of a cached verdict.
 func TestNewComesBeforeTheVerdict(t *testing.T) {
 	d := &driver{tier: "best"}
 	p := newPicker(t, d, &driver{tier: "worst"})
@@ -182,7 +182,7 @@ func TestNewComesBeforeTheVerdict(t *testing.T) {
 	}
 }
 
-// A cancelled probe ends soon and leaves no verdict.
+// TestProbeIsCancelled: a cancelled probe ends soon and stores no verdict.
 func TestProbeIsCancelled(t *testing.T) {
 	d := &driver{tier: "best", silent: true}
 	p := newPicker(t, d)
@@ -196,12 +196,12 @@ func TestProbeIsCancelled(t *testing.T) {
 		t.Error("there is a verdict")
 	}
 	if d.alive.Load() != 0 {
-		t.Error("the machine was left")
+		t.Error("the machine was not destroyed")
 	}
 }
 
-// TestReadyLimit has what hosts were seen to need: QEMU 10 in a host that is itself emulated starts in 0.2 s, and
-// its guest is ready after 20 s.
+// TestReadyLimit checks the limit against times measured on hosts. For example, QEMU 10 on a host that is itself emulated
+// starts in 0.2 s, and its guest is ready after 20 s.
 func TestReadyLimit(t *testing.T) {
 	for start, needs := range map[time.Duration]time.Duration{
 		20 * time.Millisecond: 400 * time.Millisecond, 200 * time.Millisecond: 20 * time.Second, 3 * time.Second: 90 * time.Second,

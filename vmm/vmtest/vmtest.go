@@ -1,6 +1,6 @@
 // Package vmtest starts real VMs for tests, from the base template that
-// hack/test makes, under software emulation, which every host has, or with KVM
-// where CUSTODY_TEST_TIER says qemu-kvm.
+// hack/test makes. It uses software emulation, which works on every host, or KVM
+// if CUSTODY_TEST_TIER is qemu-kvm.
 package vmtest
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/custody-project/custody/vmm/template"
 )
 
-// Options describe how a machine differs from the usual one.
+// Options change a machine's defaults. The zero value is valid.
 type Options struct {
 	Tap     *os.File        // see vmm.Machine
 	Trust   []byte          // see channel.Wake
 	Sensor  bool            // whether the sensors are attached
-	CPUs    int             // virtual ones; 0 is 1
-	Handler channel.Handler // takes the guest's events; nil drops them
+	CPUs    int             // number of virtual CPUs; 0: 1
+	Handler channel.Handler // receives the guest's events; nil discards them
 }
 
-// Machine is a VM that was restored, its guest awake. It ends with its test.
+// Machine is a restored VM with a connected guest. It is destroyed at the end of its test.
 type Machine struct {
 	t     testing.TB
 	VM    vmm.VM
@@ -46,7 +46,7 @@ func Restore(t testing.TB, o Options) *Machine {
 	return m
 }
 
-// TryRestore is Restore for a machine that may not wake, which is what its error is about.
+// TryRestore is like Restore, but returns an error if the guest cannot be connected.
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
 	ctx, shape := t.Context(), template.Shape{CPUs: max(1, o.CPUs), Memory: 512 << 20, Disk: 2 << 30}
@@ -74,7 +74,7 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	return m, err
 }
 
-// Templates is the store that hack/test makes the base template in. Its absence fails the test.
+// Templates returns the store that contains hack/test's base template. A missing store fails the test.
 func Templates(t testing.TB) template.Store {
 	t.Helper()
 	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
@@ -84,8 +84,8 @@ func Templates(t testing.TB) template.Store {
 	return template.Store{Dir: dir, Guest: guestProgram(t), Log: io.Discard}
 }
 
-// guestProgram builds custody-guest as the Makefile does, byte for byte: a
-// template that holds another one would be renewed under those who use it.
+// guestProgram builds the same custody-guest as the Makefile, byte for byte. With another one, opening the
+// template would rebuild it while other tests use it.
 func guestProgram(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("CUSTODY_TEST_BIN"); dir != "" {
@@ -100,13 +100,13 @@ func guestProgram(t testing.TB) string {
 	return path
 }
 
-// patience bounds what a script may take, on a host that does much else.
-const patience = 2 * time.Minute
+// scriptTimeout bounds the run time of a script on a busy host.
+const scriptTimeout = 2 * time.Minute
 
-// Bash runs a script in a cell and returns what it wrote to either stream. env is beside PATH.
+// Bash runs a script in a cell and returns its standard output and standard error. env is added to PATH and HOME.
 func (m *Machine) Bash(script string, env ...string) string {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), scriptTimeout)
 	defer cancel()
 	p, err := m.Guest.Start(ctx, channel.Command{
 		Step: "main", Argv: []string{"bash", "-c", "exec 2>&1\n" + script}, Env: append([]string{"PATH=/usr/bin:/bin", "HOME=/root"}, env...), Dir: "/workspace",
@@ -118,12 +118,12 @@ func (m *Machine) Bash(script string, env ...string) string {
 		io.Copy(io.Discard, p.Stderr)
 		close(drained)
 	}()
-	said, err := io.ReadAll(p.Stdout)
+	output, err := io.ReadAll(p.Stdout)
 	<-drained
 	_, failed := p.Wait(ctx)
 	check(m.t, err)
 	check(m.t, failed)
-	return string(said)
+	return string(output)
 }
 
 func check(t testing.TB, err error) {

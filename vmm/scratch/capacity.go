@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Room returns how many bytes, and how many files and directories, an empty disk of size bytes has room for.
-func Room(ctx context.Context, blanks string, size int64) (bytes, files int64, err error) {
+// Capacity returns how many bytes, and how many files and directories, fit on an empty disk of size bytes.
+func Capacity(ctx context.Context, blanks string, size int64) (bytes, files int64, err error) {
 	blank, err := blankDisk(ctx, blanks, size)
 	if err != nil {
 		return 0, 0, fmt.Errorf("scratch disk: %w", err)
@@ -21,7 +21,7 @@ func Room(ctx context.Context, blanks string, size int64) (bytes, files int64, e
 	}
 	word := func(at int) int64 { return int64(binary.LittleEndian.Uint32(super[at:])) }
 	if binary.LittleEndian.Uint16(super[0x38:]) != 0xef53 {
-		return 0, 0, errors.New("scratch disk: it has no ext4")
+		return 0, 0, errors.New("scratch disk: it has no ext4 file system")
 	}
 	return (word(0xc) | word(0x158)<<32) * (1024 << word(0x18)), word(0x10), nil
 }

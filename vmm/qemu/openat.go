@@ -13,51 +13,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lender answers its process's attempts to open a file for reading and
-// writing. QEMU insists on opening a guest's memory file that way even when it
-// maps it privately, which would hand a hostile QEMU the means to change the
-// template that other sandboxes start from. So a seccomp filter reports such
-// an open (seccomp_unotify(2)), and for the paths it knows the lender puts a
-// descriptor of its own choosing in the answer's place: read-only for a
-// restore. Every other path goes to the kernel and the jail's root.
+// An openHandler handles the openat calls of a process that open a file for reading and writing. QEMU
+// opens a guest's memory file that way even if it maps it privately; with such a descriptor a hostile QEMU
+// could change the template that other sandboxes start from. A seccomp filter therefore suspends these
+// calls and notifies the handler (seccomp_unotify(2)). For a path in files, the handler installs its own
+// descriptor in the process as the call's result: a read-only one when a snapshot is restored. For all
+// other paths it lets the kernel continue the call.
 //
-// Passing an open on is not a decision about access: the path could be
-// rewritten under us, but the jail's mounts and uid decide in any case.
-type lender struct {
+// To continue a call does not grant access: the process could replace the path after the
+// check, but the jail's mounts and uid limit every open.
+type openHandler struct {
 	listener int
 	files    map[string]*os.File
 	wg       sync.WaitGroup
 	once     sync.Once
-	stop     [2]int // a pipe that wakes the loop
+	stop     [2]int // a pipe that ends serve
 }
 
-// newLender installs the filter on the calling thread, whose children inherit
-// it, and serves it until close.
-func newLender(files map[string]*os.File) (*lender, error) {
-	l := &lender{files: files}
-	if err := unix.Pipe2(l.stop[:], unix.O_CLOEXEC); err != nil {
+// newOpenHandler installs the filter on the calling thread, whose children inherit
+// it, and handles its notifications until close.
+func newOpenHandler(files map[string]*os.File) (*openHandler, error) {
+	h := &openHandler{files: files}
+	if err := unix.Pipe2(h.stop[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
 	}
 	fd, err := installFilter()
 	if err != nil {
-		unix.Close(l.stop[0])
-		unix.Close(l.stop[1])
+		unix.Close(h.stop[0])
+		unix.Close(h.stop[1])
 		return nil, err
 	}
-	l.listener = fd
-	l.wg.Add(1)
-	go l.serve()
-	return l, nil
+	h.listener = fd
+	h.wg.Add(1)
+	go h.serve()
+	return h, nil
 }
 
-// close ends the service: from here on, opening for reading and writing fails with ENOSYS.
-func (l *lender) close() {
-	l.once.Do(func() {
-		unix.Write(l.stop[1], []byte{0})
-		l.wg.Wait()
-		unix.Close(l.listener)
-		unix.Close(l.stop[0])
-		unix.Close(l.stop[1])
+// close ends the handler. After that, opening a file for reading and writing fails with ENOSYS.
+func (h *openHandler) close() {
+	h.once.Do(func() {
+		unix.Write(h.stop[1], []byte{0})
+		h.wg.Wait()
+		unix.Close(h.listener)
+		unix.Close(h.stop[0])
+		unix.Close(h.stop[1])
 	})
 }
 
@@ -127,18 +126,18 @@ const (
 	respContinue    = 1
 )
 
-func (l *lender) ioctl(req uintptr, arg unsafe.Pointer) (int, error) {
-	r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(l.listener), req, uintptr(arg))
+func (h *openHandler) ioctl(req uintptr, arg unsafe.Pointer) (int, error) {
+	r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(h.listener), req, uintptr(arg))
 	if errno != 0 {
 		return -1, errno
 	}
 	return int(r), nil
 }
 
-func (l *lender) serve() {
-	defer l.wg.Done()
+func (h *openHandler) serve() {
+	defer h.wg.Done()
 	for {
-		fds := []unix.PollFd{{Fd: int32(l.listener), Events: unix.POLLIN}, {Fd: int32(l.stop[0]), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(h.listener), Events: unix.POLLIN}, {Fd: int32(h.stop[0]), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
@@ -149,27 +148,27 @@ func (l *lender) serve() {
 			continue
 		}
 		var n notif
-		if _, err := l.ioctl(ioctlNotifRecv, unsafe.Pointer(&n)); err != nil {
+		if _, err := h.ioctl(ioctlNotifRecv, unsafe.Pointer(&n)); err != nil {
 			continue // the process died meanwhile
 		}
-		l.answer(n)
+		h.answer(n)
 	}
 }
 
-func (l *lender) answer(n notif) {
+func (h *openHandler) answer(n notif) {
 	resp := notifResp{ID: n.ID, Flags: respContinue}
-	if f := l.files[readPath(int(n.PID), uintptr(n.Args[1]))]; f != nil {
+	if f := h.files[readPath(int(n.PID), uintptr(n.Args[1]))]; f != nil {
 		add := notifAddFD{ID: n.ID, SrcFD: uint32(f.Fd()), NewFDFlags: unix.O_CLOEXEC}
-		fd, err := l.ioctl(ioctlNotifAddFD, unsafe.Pointer(&add))
+		fd, err := h.ioctl(ioctlNotifAddFD, unsafe.Pointer(&add))
 		resp.Flags, resp.Val = 0, int64(fd)
 		if err != nil {
 			resp.Val, resp.Error = 0, -int32(unix.EACCES)
 		}
 	}
-	l.ioctl(ioctlNotifSend, unsafe.Pointer(&resp))
+	h.ioctl(ioctlNotifSend, unsafe.Pointer(&resp))
 }
 
-// readPath reads a C string out of another process; "" when it cannot.
+// readPath reads a C string from another process's memory. It returns "" if that fails.
 func readPath(pid int, addr uintptr) string {
 	buf := make([]byte, 64)
 	local := []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}}

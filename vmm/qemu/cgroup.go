@@ -14,8 +14,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// cagePrefix is the parent of every VM's control group.
-const cagePrefix = "/custody"
+// cgroupParent is the parent directory of every VM's control group.
+const cgroupParent = "/custody"
 
 const (
 	memoryOverhead = 192 << 20 // QEMU's own memory: translation buffer, heap, disk cache
@@ -23,16 +23,16 @@ const (
 	cpuPeriod      = 100_000 // microseconds
 )
 
-// cage is a VM's control group, version 1 or 2 as the host has it.
-type cage struct {
+// cgroup is a VM's control group, version 1 or 2 depending on the host. Exactly one of its fields is set.
+type cgroup struct {
 	v1 cgroup1.Cgroup
 	v2 *cgroup2.Manager
 }
 
-func newCage(uid, cpus int, memory int64) (*cage, error) {
-	path := filepath.Join(cagePrefix, strconv.Itoa(uid))
+func newCgroup(uid, cpus int, memory int64) (*cgroup, error) {
+	path := filepath.Join(cgroupParent, strconv.Itoa(uid))
 	limit, pids := memory+memoryOverhead, int64(maxThreads)
-	// One more CPU than the guest has: QEMU's own threads must not starve its virtual ones.
+	// One CPU more than the guest has, so that QEMU's own threads do not starve the virtual CPUs.
 	quota, period := int64(cpus+1)*cpuPeriod, uint64(cpuPeriod)
 	if cgroups.Mode() == cgroups.Unified {
 		m, err := cgroup2.NewManager("/sys/fs/cgroup", path, &cgroup2.Resources{
@@ -46,21 +46,21 @@ func newCage(uid, cpus int, memory int64) (*cage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 		}
-		return &cage{v2: m}, nil
+		return &cgroup{v2: m}, nil
 	}
 	c, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
-		Memory: littleSwap(limit),
+		Memory: noSwapV1(limit),
 		Pids:   &specs.LinuxPids{Limit: &pids},
 		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
 	}, cgroup1.WithHierarchy(usedControllers))
 	if err != nil {
 		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 	}
-	return &cage{v1: c}, nil
+	return &cgroup{v1: c}, nil
 }
 
-// noSwap keeps the group's memory, credentials included, off the host's swap. A kernel without
-// accounting of swap (swapaccount=0) has no such file.
+// noSwap keeps the group's memory, which can hold credentials, out of the host's swap. A kernel without
+// swap accounting (swapaccount=0) lacks the file.
 func noSwap(path string) error {
 	f, err := os.OpenFile(filepath.Join("/sys/fs/cgroup", path, "memory.swap.max"), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,17 +73,17 @@ func noSwap(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// littleSwap is the same as far as version 1 knows it: the group's memory is the last to be swapped, and
-// with accounting of swap no more of it than the limit.
-func littleSwap(limit int64) *specs.LinuxMemory {
+// noSwapV1 comes as close to noSwap as version 1 can: the kernel avoids swapping the group's memory, and
+// with swap accounting, memory and swap together do not exceed the limit.
+func noSwapV1(limit int64) *specs.LinuxMemory {
 	m := &specs.LinuxMemory{Limit: &limit, Swappiness: new(uint64)}
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
-		m.Swap = &limit // of memory and swap together
+		m.Swap = &limit // memory and swap together
 	}
 	return m
 }
 
-// usedControllers is the part of the default hierarchy that has a limit of ours.
+// usedControllers returns the controllers of the default hierarchy that newCgroup sets a limit with.
 func usedControllers() ([]cgroup1.Subsystem, error) {
 	all, err := cgroup1.Default()
 	if err != nil {
@@ -99,25 +99,25 @@ func usedControllers() ([]cgroup1.Subsystem, error) {
 	return used, nil
 }
 
-func (c *cage) add(pid int) error {
+func (c *cgroup) add(pid int) error {
 	if c.v2 != nil {
 		return c.v2.AddProc(uint64(pid))
 	}
 	return c.v1.Add(cgroup1.Process{Pid: pid})
 }
 
-func (c *cage) remove() error {
+func (c *cgroup) remove() error {
 	if c.v2 != nil {
 		return c.v2.Delete()
 	}
 	return c.v1.Delete()
 }
 
-// removeCage removes what is left of the control group of a machine that is gone.
-func removeCage(uid int) error {
+// removeCgroup removes the control group of a machine that has ended, as far as it still exists.
+func removeCgroup(uid int) error {
 	var errs []error
 	for _, controller := range []string{"", "memory", "cpu", "pids"} {
-		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cagePrefix, strconv.Itoa(uid)))
+		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cgroupParent, strconv.Itoa(uid)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -125,8 +125,8 @@ func removeCage(uid int) error {
 	return errors.Join(errs...)
 }
 
-// v1Controller is a folder of the hierarchy in which every cage stands.
-func v1Controller() string {
+// anyController returns a directory of /sys/fs/cgroup in which every VM has its control group.
+func anyController() string {
 	if cgroups.Mode() == cgroups.Unified {
 		return ""
 	}

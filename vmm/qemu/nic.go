@@ -11,26 +11,25 @@ import (
 	"github.com/custody-project/custody/netpolicy/link"
 )
 
-// Every machine has a network card, whether or not its cable leads anywhere: a snapshot fits
-// only into a machine with the devices of the one that it was taken of. For the same reason all
-// TAPs are opened alike, because QEMU offers the guest the offloads that its end of the cable has.
+// Every machine has a network interface, even if it is connected to nothing: a snapshot can be restored
+// only into a machine with the same devices. For the same reason all TAPs are opened with the same flags:
+// QEMU offers the guest the offloads that the TAP supports.
 
-// tapFlags are how every TAP is opened: frames behind a virtio header, with the sums and segments left to do.
+// tapFlags are the flags of every TAP. Each frame has a virtio header, so that checksums and segmentation can be left to the receiver.
 const tapFlags = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 
 const tunDevice = "/dev/net/tun"
 
-// card is the -device argument. What differs from the default is what depends on the host's
-// kernel (UFO) and what would make the guest speak unasked after a restore.
-func card() string {
+// nicArg returns the -device argument of the network interface. It switches off what depends on the host's
+// kernel (UFO) and the announcement that the guest would send after a restore.
+func nicArg() string {
 	mac := net.HardwareAddr(link.GuestMAC[:])
 	return "virtio-net-device,netdev=net,mac=" + mac.String() + ",guest_announce=off,host_ufo=off,guest_ufo=off"
 }
 
-// newLooseEnd returns a TAP in a network namespace that holds nothing else, is
-// no one's and goes with the descriptor. The TAP is down and stays so: what
-// the guest sends is dropped.
-func newLooseEnd() (*os.File, error) {
+// newUnconnectedTap returns a TAP that is alone in a network namespace without processes. The namespace
+// ends when the descriptor is closed. The TAP stays down: what the guest sends is dropped.
+func newUnconnectedTap() (*os.File, error) {
 	type result struct {
 		tap *os.File
 		err error
@@ -43,8 +42,8 @@ func newLooseEnd() (*os.File, error) {
 		}
 		tap, err := openTap("nowhere")
 		if err == nil {
-			// It goes with its namespace, which the kernel takes down behind our back. To remove it when
-			// QEMU ends would hold up that end for some 13 ms.
+			// The kernel removes a persistent TAP with its namespace, in the background. Otherwise the end
+			// of QEMU would remove it and take some 13 ms longer.
 			err = unix.IoctlSetInt(int(tap.Fd()), unix.TUNSETPERSIST, 1)
 		}
 		made <- result{tap, err}
@@ -57,7 +56,7 @@ func newLooseEnd() (*os.File, error) {
 func openTap(name string) (*os.File, error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
-		return nil, fmt.Errorf("%s: %w: a VM's network card needs the kernel's tun driver: run modprobe tun; in a container, pass the device in", tunDevice, err)
+		return nil, fmt.Errorf("%s: %w: a VM's network interface needs the kernel's tun driver: run modprobe tun; in a container, pass the device in", tunDevice, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tunDevice, err)
@@ -74,8 +73,8 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
-// checkTap refuses what would make another machine than the snapshot's. That
-// IFF_NO_PI is missing cannot be seen: TUNGETIFF says IFF_NOFILTER with the same bit.
+// checkTap returns an error for a TAP with which the machine's devices would differ from the snapshot's.
+// It cannot check IFF_NO_PI: TUNGETIFF uses the same bit for IFF_NOFILTER.
 func checkTap(tap *os.File) error {
 	conn, err := tap.SyscallConn()
 	if err != nil {
@@ -90,7 +89,7 @@ func checkTap(tap *os.File) error {
 		}
 	})
 	if err := errors.Join(ctlErr, err); err != nil {
-		return fmt.Errorf("the machine's TAP is none: %w", err)
+		return fmt.Errorf("the machine's TAP is not a TAP: %w", err)
 	}
 	if flags&unix.IFF_TAP == 0 || flags&unix.IFF_VNET_HDR == 0 {
 		return fmt.Errorf("the machine's TAP was opened with flags %#x: IFF_TAP, IFF_NO_PI and IFF_VNET_HDR are needed", flags)

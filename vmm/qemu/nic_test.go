@@ -20,9 +20,9 @@ import (
 	"github.com/custody-project/custody/vmm/vmtest"
 )
 
-// The tests of the card start real VMs:
+// The tests of the network interface start real VMs:
 //
-//	test's namespace (a site)                              VM, restored
+//	test's namespace (a peer)                              VM, restored
 //	  echo at 198.18.0.1:7, [fdc5:7a1c:19d2::1]:7
 //	    |                                                   cell: bash
 //	  tap 198.18.0.1/30, fdc5:7a1c:19d2::1/64  ====fd==== QEMU ---- eth0 198.18.0.2, fdc5:7a1c:19d2::2
@@ -31,19 +31,19 @@ import (
 
 const echoPort = 7
 
-// site is the other end of a card's cable.
-type site struct {
+// peer is what the machine's network interface is connected to.
+type peer struct {
 	tap    *os.File
 	frames int // a packet socket
 }
 
-// newSite makes the namespace; it goes with its descriptors at the test's end.
-func newSite(t *testing.T) *site {
+// newPeer makes the namespace, which ends when its descriptors are closed at the test's end.
+func newPeer(t *testing.T) *peer {
 	t.Helper()
-	s := &site{}
+	s := &peer{}
 	failed := make(chan error, 1)
 	qemu.OffMainThread(func() {
-		failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), s.furnish(t))
+		failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), s.configure(t))
 	})
 	if err := <-failed; err != nil {
 		t.Fatal(err)
@@ -51,8 +51,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// furnish runs on the namespace's thread: a socket belongs to the namespace of the thread that opens it.
-func (s *site) furnish(t *testing.T) (err error) {
+// configure must run on a thread in the namespace: a socket belongs to the namespace of the thread that opens it.
+func (s *peer) configure(t *testing.T) (err error) {
 	if s.tap, err = qemu.OpenTap("tap"); err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func (s *site) furnish(t *testing.T) (err error) {
 	return s.capture(t, tap.Attrs().Index)
 }
 
-// capture opens the socket that sees every frame on the cable.
-func (s *site) capture(t *testing.T, index int) (err error) {
+// capture opens the socket that receives every frame.
+func (s *peer) capture(t *testing.T, index int) (err error) {
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network order
 	if s.frames, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all&0xffff); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (s *site) capture(t *testing.T, index int) (err error) {
 	return unix.Bind(s.frames, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: index})
 }
 
-// echo answers each datagram, and each connection when its peer has sent all, with what came.
-func (s *site) echo(t *testing.T, at netip.AddrPort) error {
+// echo sends back each datagram, and all data of a connection after its client has closed its side.
+func (s *peer) echo(t *testing.T, at netip.AddrPort) error {
 	packets, err := net.ListenPacket("udp", at.String())
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *site) echo(t *testing.T, at netip.AddrPort) error {
 }
 
 // seen returns the frames since the last call, one word each: direction, protocol and destination.
-func (s *site) seen() []string {
+func (s *peer) seen() []string {
 	var all []string
 	buf := make([]byte, 1<<17)
 	for {
@@ -162,21 +162,21 @@ func describe(f []byte) string {
 
 const bulk = 2 << 20
 
-// TestCard: what the guest sends arrives and what it is sent arrives, in both
-// versions of IP, and nothing is on the cable that no one asked for.
-func TestCard(t *testing.T) {
-	s := newSite(t)
+// TestNIC: packets arrive in both directions, with IPv4 and IPv6, and the guest
+// sends no other frames.
+func TestNIC(t *testing.T) {
+	s := newPeer(t)
 	m := vmtest.Restore(t, vmtest.Options{Tap: s.tap})
 	if got := m.Bash("cat /sys/class/net/eth0/address; ls /sys/class/net; head -1 /etc/resolv.conf"); got != "02:c0:de:00:00:02\neth0\nlo\nnameserver 198.18.0.1\n" {
-		t.Errorf("the guest's card: %q", got)
+		t.Errorf("the guest's network interface: %q", got)
 	}
-	m.Bash("sleep 2") // longer than a kernel waits to report its groups and look for a router
+	m.Bash("sleep 2") // longer than a kernel waits before it reports multicast groups and solicits a router
 	if frames := s.seen(); len(frames) != 0 {
-		t.Errorf("unasked frames: %q", frames)
+		t.Errorf("unsolicited frames: %q", frames)
 	}
 	for _, end := range []struct{ ours, theirs netip.Addr }{{link.Gateway4, link.Guest4}, {link.Gateway6, link.Guest6}} {
-		udp := m.Bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the card >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
-		if udp != "over the card\n" {
+		udp := m.Bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the wire >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
+		if udp != "over the wire\n" {
 			t.Errorf("echo from %s: %q", end.ours, udp)
 		}
 		out, in := fmt.Sprintf("out:17:%s-%s", end.theirs, end.ours), fmt.Sprintf("in:17:%s-%s", end.ours, end.theirs)
@@ -196,15 +196,15 @@ func TestCard(t *testing.T) {
 	}
 }
 
-// TestLooseEnd: without a TAP of the caller the same snapshot wakes with the same card, which reaches nothing.
-func TestLooseEnd(t *testing.T) {
+// TestUnconnectedNIC: without Machine.Tap, a restored machine has the same network interface, and no packet gets an answer.
+func TestUnconnectedNIC(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
 	got := m.Bash(fmt.Sprintf("cat /sys/class/net/eth0/address; exec 3<>/dev/udp/%s/%d; echo x >&3; read -t 1 line <&3 && echo HEARD; echo end",
 		link.Gateway4, echoPort))
 	if got != "02:c0:de:00:00:02\nend\n" {
-		t.Errorf("said %q", got)
+		t.Errorf("output %q", got)
 	}
 	if _, err := net.InterfaceByName("nowhere"); err == nil {
-		t.Error("the loose end is in this namespace")
+		t.Error("the unconnected TAP is in this namespace")
 	}
 }
