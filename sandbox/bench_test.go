@@ -22,12 +22,12 @@ import (
 )
 
 // The benchmarks start real VMs from the templates in CUSTODY_TEST_TEMPLATES
-// (see hack/bench), under software emulation, which every host has, or with KVM where
-// CUSTODY_TEST_TIER says qemu-kvm.
+// (see hack/bench), with software emulation, which works on every host, or with KVM if
+// CUSTODY_TEST_TIER is qemu-kvm.
 
 var shape = template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
 
-// machine is a restored VM with its guest awake.
+// machine is a restored VM with a connected guest.
 type machine struct {
 	vm     vmm.VM
 	guest  *channel.Client
@@ -87,7 +87,7 @@ func (m *machine) run(b *testing.B, argv ...string) {
 }
 
 // BenchmarkExec is one exec round trip in a running sandbox: from the host's
-// call to the exit code, with every event of it handed over.
+// call to the exit code, with all events received.
 func BenchmarkExec(b *testing.B) {
 	m := restore(b, true)
 	for range 5 {
@@ -105,7 +105,7 @@ func BenchmarkExec(b *testing.B) {
 }
 
 // cpuTime is the processor time of the VMs that this process has started. On a machine
-// that others use it tells more than wall time.
+// with other load it is more accurate than wall time.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	const tick = 10 * time.Millisecond // of proc(5), on every architecture that Go runs on

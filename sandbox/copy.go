@@ -11,10 +11,10 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// maxNotices bounds how many warnings of one copy the user is shown.
+// maxNotices bounds the number of warnings that are shown for one copy.
 const maxNotices = 10
 
-// After progressFirst, and then every progressEvery, a copy describes how far it is.
+// A copy reports its progress after progressFirst, and then every progressEvery.
 const (
 	progressFirst = 3 * time.Second
 	progressEvery = 10 * time.Second
@@ -25,7 +25,7 @@ type copier struct {
 	guest    *channel.Client
 	recorder Recorder
 	notice   func(string)
-	progress func(string) // nil: none is reported
+	progress func(string) // nil: progress is not reported
 }
 
 func (c copier) in(ctx context.Context, w Workdir) error {
@@ -51,7 +51,7 @@ func (c copier) out(ctx context.Context, dir string, guard channel.Guard) error 
 	return err
 }
 
-// reporter returns what tells the user of a copy's progress, in a format for files and bytes, if that takes long.
+// reporter returns a function that reports a copy's progress, at the interval of pace. format takes the number of files and a size.
 func (c copier) reporter(format string) func(files int, bytes int64) {
 	if c.progress == nil {
 		return nil
@@ -64,9 +64,10 @@ func (c copier) reporter(format string) func(files int, bytes int64) {
 	}
 }
 
-// pace says when something is to be said again.
+// pace limits the rate of progress messages.
 type pace struct{ next time.Time }
 
+// due reports whether a message is due, and if so sets the time of the next one.
 func (p *pace) due(now time.Time) bool {
 	if now.Before(p.next) {
 		return false
@@ -75,7 +76,7 @@ func (p *pace) due(now time.Time) bool {
 	return true
 }
 
-// Warn gives notice of warnings, and of how many more there are when they are many.
+// Warn calls notice with each of the first maxNotices warnings, and then with the number of the others.
 func Warn(notice func(string), warnings []string) {
 	for i, w := range warnings {
 		if i == maxNotices {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProgress: a copy describes how far it is after a while and then now and then, and one whose user wants to know nothing never.
+// TestProgress: a copy reports its progress after progressFirst and then every progressEvery, and never without a progress function.
 func TestProgress(t *testing.T) {
 	begin := time.Unix(1e9, 0)
 	p := pace{begin.Add(progressFirst)}
@@ -23,11 +23,11 @@ func TestProgress(t *testing.T) {
 		t.Errorf("said after %v s, want %v", said, want)
 	}
 	if f := (copier{}).reporter("%d %s"); f != nil {
-		t.Error("nobody wants to know")
+		t.Error("a reporter without a progress function")
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestWarn(t *testing.T) {
 	var told []string
 	Warn(func(s string) { told = append(told, s) }, slices.Repeat([]string{"x"}, 25))
 	if len(told) != maxNotices+1 || !strings.HasPrefix(told[maxNotices], "and 15 more") {

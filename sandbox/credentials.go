@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// Secrets mints the credentials that steps bind; see secrets.Issuer.
+// Secrets mints the credentials of steps; see secrets.Issuer.
 type Secrets interface {
 	Begin(ctx context.Context, step string, names []string, limit time.Duration) (*secrets.Lease, error)
 	RevokeAll(ctx context.Context, reason string) error
@@ -19,35 +19,35 @@ type Secrets interface {
 }
 
 const (
-	// proofEvery is how often a step has to prove that it lives. Two proofs can fail before its credentials end.
+	// proofEvery is the interval at which the guest must prove that the step still runs. Credentials outlast two failed proofs.
 	proofEvery = secrets.TTL / 3
-	// proofTime is how long a proof may take: a busy guest is slow.
+	// proofTime bounds a proof. A busy guest needs time.
 	proofTime = secrets.TTL / 6
-	// wipeTime is how long the guest may take to remove a step's secrets. A frozen one cannot.
+	// wipeTime bounds the removal of a step's secrets by the guest. A frozen guest cannot remove them.
 	wipeTime = 5 * time.Second
 )
 
-// credentials are those of the step under way: they are minted, delivered, renewed while the step proves that it lives,
-// and removed from the guest.
+// credentials mints and delivers the credentials of the current step, renews them while the guest proves that the step runs,
+// and removes them from the guest.
 type credentials struct {
-	issuer  Secrets // nil: no step may name any
+	issuer  Secrets // nil: steps cannot have secrets
 	notice  func(string)
 	holds   *holds
 	running *running
 
 	delivered delivered
 
-	wiping sync.Mutex       // guards wiped, and is held over a wipe
-	wiped  *channel.Process // whose secrets have been removed
+	wiping sync.Mutex       // guards wiped; held during a wipe
+	wiped  *channel.Process // the last process whose secrets have been removed
 }
 
-// bind mints what a step names; nil for a step without secrets.
+// bind mints the step's secrets. It returns nil for a step without secrets.
 func (c *credentials) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 	if len(st.Secrets) == 0 {
 		return nil, nil
 	}
 	if c.issuer == nil {
-		return nil, fmt.Errorf("step %s names secrets, and there is no issuer", st.Name)
+		return nil, fmt.Errorf("step %s has secrets, but there is no issuer", st.Name)
 	}
 	limit := secrets.MaxLimit
 	if until, ok := ctx.Deadline(); ok {
@@ -60,7 +60,7 @@ func (c *credentials) bind(ctx context.Context, st Step) (*secrets.Lease, error)
 	return lease, nil
 }
 
-// deliver returns what goes into the step; that it does is in the record first.
+// deliver returns the secrets to pass to the guest, after their delivery has been recorded.
 func (c *credentials) deliver(ctx context.Context, step string, lease *secrets.Lease) ([]channel.Secret, error) {
 	if lease == nil {
 		return nil, nil
@@ -74,14 +74,14 @@ func (c *credentials) deliver(ctx context.Context, step string, lease *secrets.L
 	return list, err
 }
 
-// delivered lists which secrets the latest step to get any has in which file. The zero value is of no step.
+// delivered lists, for the latest step with secrets, which secrets each file contains. The zero value is empty.
 type delivered struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards step and files
 	step  string
 	files map[string][]string // names by path
 }
 
-// set replaces what is known with the items of a step.
+// set replaces the list with the items of a step.
 func (d *delivered) set(step string, items []secrets.Item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ func (d *delivered) set(step string, items []secrets.Item) {
 	}
 }
 
-// names returns the secrets in the file with this path in a step; none if it holds none.
+// names returns the names of the secrets that the file at this path contains for a step.
 func (d *delivered) names(step, path string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,12 +106,12 @@ func (d *delivered) names(step, path string) []string {
 	return d.files[path]
 }
 
-// keep has the guest prove again and again that the step lives, and renews its
-// credentials for that. When they run out it calls end; when they were
-// revoked before the step's end the guest removes them and the step goes on.
+// keep renews the step's credentials until the step ends. Before each renewal the guest must prove that the step
+// still runs. If the credentials expire, keep calls end. If they are revoked during the step,
+// the guest removes them and the step continues.
 func (c *credentials) keep(ctx context.Context, proc *channel.Process, lease *secrets.Lease, done <-chan struct{}, end context.CancelCauseFunc) {
-	again := time.NewTicker(proofEvery)
-	defer again.Stop()
+	tick := time.NewTicker(proofEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-done:
@@ -119,10 +119,10 @@ func (c *credentials) keep(ctx context.Context, proc *channel.Process, lease *se
 		case <-lease.Over():
 			c.wipe(ctx, proc)
 			if err := lease.Err(); secrets.Expired(err) {
-				end(fmt.Errorf("the step's credentials ran out: %w", err))
+				end(fmt.Errorf("the step's credentials expired: %w", err))
 			}
 			return
-		case <-again.C:
+		case <-tick.C:
 			if err := prove(ctx, proc); err != nil {
 				lease.Refused(ctx, "no proof that the step lives: "+err.Error())
 				continue
@@ -140,7 +140,7 @@ func prove(ctx context.Context, proc *channel.Process) error {
 	return proc.Prove(ctx)
 }
 
-// wipe removes a step's secrets from its tmpfs, once.
+// wipe removes a step's secrets from its tmpfs, unless they have been removed.
 func (c *credentials) wipe(ctx context.Context, proc *channel.Process) {
 	c.wiping.Lock()
 	defer c.wiping.Unlock()
@@ -156,7 +156,7 @@ func (c *credentials) wipe(ctx context.Context, proc *channel.Process) {
 	c.wiped = proc
 }
 
-// disarm revokes all credentials and removes what the guest has of them.
+// disarm revokes all credentials and removes them from the guest.
 func (c *credentials) disarm(ctx context.Context, reason string) error {
 	if c.issuer == nil {
 		return nil
@@ -168,14 +168,14 @@ func (c *credentials) disarm(ctx context.Context, reason string) error {
 	return nil
 }
 
-// clear removes the secrets of the step under way from the guest, unless that is frozen.
+// clear removes the current step's secrets from the guest, unless the guest is frozen.
 func (c *credentials) clear(ctx context.Context) {
 	if proc := c.running.current(); proc != nil && !c.holds.frozen() {
 		c.wipe(ctx, proc)
 	}
 }
 
-// in names the secrets that have a value in the text.
+// in returns the names of the secrets whose values are in the text.
 func (c *credentials) in(text []byte) []string {
 	if c.issuer == nil {
 		return nil
@@ -183,7 +183,7 @@ func (c *credentials) in(text []byte) []string {
 	return c.issuer.Values(text)
 }
 
-// printed returns what finds the values that the step prints, nil without an issuer.
+// printed returns the searcher for secret values in the step's output, or nil without an issuer.
 func (c *credentials) printed(step string) *secrets.Printed {
 	if c.issuer == nil {
 		return nil

@@ -14,17 +14,17 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// ErrHoldsSecret means that a memory image was not made because it would hold a credential.
-var ErrHoldsSecret = errors.New("the sandbox's memory holds a credential")
+// ErrHoldsSecret means that no memory image was made, because it would contain a credential.
+var ErrHoldsSecret = errors.New("the sandbox's memory contains a credential")
 
 // dumpHold freezes the VM while its memory is written.
 const dumpHold = "its memory is being written"
 
-// Dump writes the VM's memory to w, as an ELF core file, and lets the VM go on. All
-// credentials are revoked and removed first. What is written is searched for every
-// value of the run, in every encoding that the redactor knows: with
-// ErrHoldsSecret there was one, and what w has got so far must be thrown away.
-// With endStep the step under way is killed first, and whatever its processes held with it.
+// Dump writes the VM's memory to w, as an ELF core file. The VM is frozen meanwhile. Dump
+// first revokes all credentials and removes them from the guest. It searches the memory for every
+// secret value of the run, in every encoding that the redactor knows. If it finds one, it returns
+// ErrHoldsSecret, and the caller must discard what w has received.
+// If endStep is set, Dump first kills the current step, so that its processes' memory is freed.
 func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -54,8 +54,8 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 // drainTimeout is how long the guest may take to free memory before an image of it is written.
 const drainTimeout = 10 * time.Second
 
-// drain has the guest free what ended steps left, unless it is frozen. An image is wanted
-// of a guest that does not answer, too; the search decides whether it may be written.
+// drain makes the guest free the memory of ended steps, unless it is frozen. Errors are ignored: the
+// memory of a guest that does not answer can be dumped too, and the search still protects credentials.
 func (s *Sandbox) drain(ctx context.Context) {
 	if s.holds.frozen() {
 		return
@@ -80,11 +80,11 @@ func (s *Sandbox) endStep(ctx context.Context) error {
 // image is the memory of a VM.
 type image struct {
 	vm   vmm.VM
-	find func(piece []byte) []string // names the secrets that have a value in a piece of it
+	find func(piece []byte) []string // returns the names of the secrets whose values are in a piece of it
 }
 
-// write copies the memory to w while it looks for values. The machine writes
-// all of it in any case: broken off in the middle it could not go on.
+// write copies the memory to w and searches it for secret values. It always reads the
+// whole dump, because the machine could not continue after an interrupted one.
 func (m image) write(ctx context.Context, w io.Writer) error {
 	r, end := io.Pipe()
 	var dumping sync.WaitGroup
@@ -97,15 +97,15 @@ func (m image) write(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// What is searched in one piece, and how much of it again with what follows: more
-// than the longest form of a value, with the blanks that may be in it.
+// searchPiece is the number of bytes that are searched at a time. The last searchOverlap bytes of each piece are searched
+// again with the next piece; they are more than the longest encoding of a value.
 const (
 	searchPiece   = 8 << 20
 	searchOverlap = 1 << 20
 )
 
-// search copies r to w, searchOverlap bytes behind what it has looked through: of a
-// value that is found nothing has been written.
+// search copies r to w. It writes searchOverlap bytes less than it has searched, so that
+// no part of a found value has been written.
 func (m image) search(ctx context.Context, r io.Reader, w io.Writer) error {
 	buf := make([]byte, searchOverlap+searchPiece)
 	kept := 0

@@ -10,24 +10,24 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// knows finds one value.
-type knows []byte
+// finder finds one value.
+type finder []byte
 
-func (k knows) Values(text []byte) []string {
+func (k finder) Values(text []byte) []string {
 	if bytes.Contains(text, k) {
 		return []string{"git"}
 	}
 	return nil
 }
-func (knows) Begin(context.Context, string, []string, time.Duration) (*secrets.Lease, error) {
+func (finder) Begin(context.Context, string, []string, time.Duration) (*secrets.Lease, error) {
 	return nil, errors.ErrUnsupported
 }
-func (knows) RevokeAll(context.Context, string) error { return nil }
-func (knows) Printed(string) *secrets.Printed         { return nil }
+func (finder) RevokeAll(context.Context, string) error { return nil }
+func (finder) Printed(string) *secrets.Printed         { return nil }
 
-// TestSearch: a memory image is copied whole, or nothing of a value in it is, wherever the pieces end.
+// TestSearch: a memory image is copied completely, or no part of a value in it is, regardless of where the pieces end.
 func TestSearch(t *testing.T) {
-	value := knows("a-value-of-some-length")
+	value := finder("a-value-of-some-length")
 	s := image{find: (&credentials{issuer: value}).in}
 	const first = searchOverlap + searchPiece // the first border between pieces
 	for _, at := range []int{0, first - len(value), first - len(value)/2, first, first + searchPiece - 3, 2*first + 5} {

@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// ErrEnded is wrapped by what Abort ends a run with.
+// ErrEnded means that Abort ended the run.
 var ErrEnded = errors.New("ended by the project's policy")
 
-// Abort ends the run: its step is asked to end, then killed.
+// Abort ends the run: the current step gets SIGTERM, then SIGKILL.
 func (s *Sandbox) Abort(reason string) { s.abort(fmt.Errorf("%w: %s", ErrEnded, reason)) }
 
-// The reasons for which someone, and not the record, has the VM frozen.
+// The reasons for which a user or an anomaly freezes the VM.
 const (
 	pauseHold   = "paused"
 	anomalyHold = "a credential turned up where it does not belong"
 )
 
-// Pause freezes the VM until Resume. The step's credentials are revoked first, and
-// removed from its tmpfs: no one knows how long it will take. They do not come back.
+// Pause freezes the VM until Resume. It first revokes the step's credentials and removes them
+// from its tmpfs, because the pause can take any time. Resume does not restore them.
 func (s *Sandbox) Pause(ctx context.Context) error {
 	s.turn.Lock() // no step begins meanwhile
 	defer s.turn.Unlock()
@@ -30,14 +30,14 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.holds.pause(ctx, pauseHold)
 }
 
-// Quarantine freezes the VM until Resume, because of an anomaly whose credentials
-// have been revoked.
+// Quarantine freezes the VM until Resume, because of an anomaly. The caller has revoked the
+// credentials; Quarantine removes them from the guest.
 func (s *Sandbox) Quarantine(ctx context.Context) error {
 	s.credentials.clear(ctx)
 	return s.holds.pause(ctx, anomalyHold)
 }
 
-// Resume lets a paused or quarantined VM go on, unless something else holds it.
+// Resume lets a paused or quarantined VM run again, unless another hold remains.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	if !s.holds.has(pauseHold) && !s.holds.has(anomalyHold) {
 		return errors.New("the sandbox is not paused")

@@ -12,13 +12,13 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// startHold stands on a restored VM, which begins frozen.
+// startHold is the reason why a restored VM is frozen at its start.
 const startHold = "start"
 
-// freezeTimeout bounds the freezing of a VM; one that does not freeze is destroyed.
+// freezeTimeout bounds the freezing of a VM. A VM that does not freeze in time is destroyed.
 const freezeTimeout = 5 * time.Second
 
-// holds are the reasons for which a VM is frozen. It runs only while there is none.
+// holds are the reasons why a VM is frozen. The VM runs only while there are none.
 //
 //	           add (first)
 //	running ---------------> frozen ----+ add, release (not the last)
@@ -30,16 +30,16 @@ type holds struct {
 	recorder Recorder
 	notice   func(string)
 
-	mu      sync.Mutex // guards what follows, and is held over a freeze or thaw
-	reasons []string
-	since   time.Time
-	told    bool // the freeze is in the record
-	gone    bool
-	free    chan struct{} // closed while nothing holds the VM
+	mu       sync.Mutex // guards the fields below; held during a freeze or thaw
+	reasons  []string
+	since    time.Time
+	recorded bool          // whether the freeze has been recorded
+	gone     bool          // the VM could not be frozen and was destroyed
+	free     chan struct{} // closed while nothing holds the VM
 }
 
-// newHolds returns the holds of a VM that was just started. startHold stands on
-// a frozen one.
+// newHolds returns the holds of a VM that was just started: startHold if it is
+// frozen, otherwise none.
 func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
 	h := &holds{vm: vm, recorder: r, notice: notice, free: make(chan struct{})}
 	if frozen {
@@ -50,16 +50,16 @@ func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
 	return h
 }
 
-// add freezes the VM, if nothing holds it yet. The freeze is recorded when it
-// ends: its reason may be that nothing can be.
+// add adds a reason, and freezes the VM if it is the first. The freeze is recorded when it
+// ends, because the reason may be that the record cannot be written.
 func (h *holds) add(ctx context.Context, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.freeze(ctx, reason)
 }
 
-// pause is add for a reason that the record does not depend on: the freeze is
-// recorded as it begins, if it is the first.
+// pause is like add, for reasons other than the record: if the reason is the first, the freeze is
+// recorded immediately.
 func (h *holds) pause(ctx context.Context, reason string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,14 +67,14 @@ func (h *holds) pause(ctx context.Context, reason string) error {
 	if h.gone {
 		return errors.New("the vm could not be frozen and was destroyed")
 	}
-	if h.told || len(h.reasons) > 1 {
+	if h.recorded || len(h.reasons) > 1 {
 		return nil
 	}
-	h.told = true
+	h.recorded = true
 	return h.record(ctx, "freeze", reason, h.since, 0)
 }
 
-// wait returns when nothing holds the VM, with an error when it is gone or ctx ends.
+// wait returns when there is no hold. It returns an error if the VM has ended or ctx is done.
 func (h *holds) wait(ctx context.Context) error {
 	h.mu.Lock()
 	free := h.free
@@ -89,20 +89,21 @@ func (h *holds) wait(ctx context.Context) error {
 	}
 }
 
-// frozen reports whether anything holds the VM, and has whether a reason does.
+// frozen reports whether there is any hold.
 func (h *holds) frozen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.reasons) > 0
 }
 
+// has reports whether there is a hold for this reason.
 func (h *holds) has(reason string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Contains(h.reasons, reason)
 }
 
-// freeze runs with mu held.
+// freeze adds a reason, and freezes the VM if it is the first. The caller holds mu.
 func (h *holds) freeze(ctx context.Context, reason string) {
 	if h.gone || slices.Contains(h.reasons, reason) {
 		return
@@ -124,8 +125,8 @@ func (h *holds) freeze(ctx context.Context, reason string) {
 	}
 }
 
-// release takes a reason away. The freeze and its end are written down before
-// the VM goes on.
+// release removes a reason. If it was the last, release records the freeze and its end, and then
+// lets the VM run.
 func (h *holds) release(ctx context.Context, reason string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,13 +141,13 @@ func (h *holds) release(ctx context.Context, reason string) error {
 	if reason != startHold {
 		now := time.Now().UTC()
 		var err error
-		if !h.told {
+		if !h.recorded {
 			err = h.record(ctx, "freeze", reason, h.since, 0)
 		}
 		if err := errors.Join(err, h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
 			return err
 		}
-		h.told = false
+		h.recorded = false
 	}
 	h.reasons = h.reasons[:0]
 	close(h.free)

@@ -9,11 +9,10 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Interrupted writes the end of a run whose Custody died: an exit for each
+// Interrupted records the end of a run whose custody process died: an exit for each
 // process without one, an expire for each credential that was not revoked, an end for each step
-// without one, and the run's. It
-// reports whether there was anything to end: a run can die between its end and
-// its seal. records are those that survived, in order.
+// without one, and the end of the run. It returns false if the run's end has been recorded already: custody
+// can die between that and the seal. records are the run's records, in order.
 func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record, error]) (bool, error) {
 	var left procs
 	var alive leases
@@ -49,7 +48,7 @@ func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record
 	return true, nil
 }
 
-// leases are the credentials that were minted and not revoked, by accessor and name.
+// leases are the mint events of credentials that were not revoked, with the latest time of expiry.
 type leases []audit.Event
 
 func (l *leases) note(ev *audit.Event) {
@@ -76,7 +75,7 @@ func (l *leases) note(ev *audit.Event) {
 	}
 }
 
-// expired says of each that no one revoked it in this record, and by when it is dead.
+// expired returns an expire event for each credential, with the time at which it becomes invalid.
 func (l leases) expired() []audit.Event {
 	var all []audit.Event
 	for _, ev := range l {

@@ -17,7 +17,7 @@ func (e *events) Post(_ context.Context, ev audit.Event) (uint64, error) {
 	return uint64(len(*e)), nil
 }
 
-// TestInterruptedLeases: a record that broke off says of each credential that it runs out, and when.
+// TestInterruptedLeases: Interrupted records for each credential that it expires, and when.
 func TestInterruptedLeases(t *testing.T) {
 	end := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	secret := func(step, name string, op audit.SecretOp, accessor string, until time.Time) audit.Event {

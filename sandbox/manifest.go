@@ -14,12 +14,12 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// manifest records the files of one copy: lists of them, and at the end how many there were and the root over all.
+// manifest records the files of one copy: first lists of files, then their number and the Merkle root of all lists.
 type manifest struct {
 	recorder  Recorder
 	direction string
 	dir       string
-	tree      merkle.CopyTree // over the files as the record has them, masked
+	tree      merkle.CopyTree // of the files with masked names, as recorded
 }
 
 func newManifest(r Recorder, direction, dir string) *manifest {
@@ -29,7 +29,7 @@ func newManifest(r Recorder, direction, dir string) *manifest {
 	return &manifest{recorder: r, direction: direction, dir: dir}
 }
 
-// list returns what records files, and returns when they are durable.
+// list returns a function that records files and returns when the record is durable.
 func (m *manifest) list(ctx context.Context) channel.List {
 	return func(files []audit.CopiedFile) error {
 		salt := make([]byte, 16)
@@ -41,14 +41,14 @@ func (m *manifest) list(ctx context.Context) channel.List {
 		if err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
-		if err := m.tree.Add(c); err != nil { // as Post has masked it
+		if err := m.tree.Add(c); err != nil { // Post has masked the names in c
 			return err
 		}
 		return m.recorder.Sync(ctx, seq)
 	}
 }
 
-// end records the whole, and why it is not all that was to be copied if err is set. It returns err and its own.
+// end records the totals, and err as the reason if the copy is incomplete. It returns err joined with its own error.
 func (m *manifest) end(ctx context.Context, err error) error {
 	c := &audit.Copy{Direction: m.direction, Op: audit.CopyEnd, Dir: audit.Text(m.dir), Count: m.tree.Count(), Bytes: m.tree.Bytes(), Root: m.tree.Root().String()}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// memoryLog keeps what is appended, and how far it was synced.
+// memoryLog stores appended records, and up to which one they are synced.
 type memoryLog struct {
 	records []audit.Event
 	synced  uint64
@@ -32,13 +32,13 @@ func (l *memoryLog) Sync(_ context.Context, seq uint64) error {
 	return l.fail
 }
 
-// synced is a Recorder whose Sync is its log's.
+// synced is a Recorder that syncs its log.
 type syncedRecorder struct {
 	*audit.Recorder
 	*memoryLog
 }
 
-// TestManifest: what is recorded of a copy gives the root, with masked names, however it ended.
+// TestManifest: the recorded lists result in the recorded root, with masked names, also if the copy failed.
 func TestManifest(t *testing.T) {
 	const value = "a-registered-value"
 	red := redact.New([]byte("0123456789abcdef0123456789abcdef"))

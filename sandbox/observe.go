@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// observation is the events that a driver observes from the host. Where the guest has a
-// sensor instead there are none, and its methods do nothing.
+// observation records the events that a driver observes from the host. If the guest has a
+// sensor instead, its methods do nothing.
 type observation struct {
 	driver   vmm.Observer // nil: the guest has a sensor
 	recorder Recorder
@@ -33,7 +33,7 @@ func (o observation) run(ctx context.Context, event func(context.Context, *audit
 // observeTimeout bounds how long a driver may take to report what happened in a step that has ended.
 const observeTimeout = time.Minute
 
-// beginStep attributes the events that follow to a step.
+// beginStep sets the step to which later events belong.
 func (o observation) beginStep(ctx context.Context, step string) error {
 	if !o.byHost() {
 		return nil
@@ -43,7 +43,7 @@ func (o observation) beginStep(ctx context.Context, step string) error {
 	return o.driver.BeginStep(ctx, step)
 }
 
-// endStep returns when all events of the step are in the record, or when the record declares that some are missing.
+// endStep returns when all events of the step have been recorded. If that fails, it records a gap.
 func (o observation) endStep(ctx context.Context) error {
 	if !o.byHost() {
 		return nil

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	outputPiece = 32 << 10               // bytes in one output event at the most
-	outputDelay = 100 * time.Millisecond // how long output may wait for more of it before it is recorded
-	quietTime   = 250 * time.Millisecond // how long a value in it may wait for more of it before it counts as shown
+	outputPiece = 32 << 10               // maximum number of bytes in an output event
+	outputDelay = 100 * time.Millisecond // how long output waits for more output before it is recorded
+	quietTime   = 250 * time.Millisecond // how long a value at the end of the output waits for more output before it counts as printed
 )
 
-// pump moves one stream of a command through the redactor to the terminal and
-// into the record.
+// pump reads one output stream of a command, redacts it, shows it on the terminal and
+// records it.
 type pump struct {
 	ctx      context.Context
 	recorder Recorder
@@ -30,34 +30,34 @@ type pump struct {
 	step     string
 	stream   string // stdout, stderr or tty
 	to       io.Writer
-	unread   chan<- struct{} // receives when the reader of to has gone; has room for one
+	unread   chan<- struct{} // receives an element when writing to to fails with EPIPE; its capacity is 1
 	redact   *redact.Stream
-	// killed waits for the command's end and reports whether it was killed: what it had written may
-	// end within a value.
+	// killed waits for the command's end and reports whether it was killed: then its output may
+	// end in the middle of a value.
 	killed func() bool
 
-	mu      sync.Mutex // guards what follows
-	pending []byte     // redacted, shown, not yet recorded
+	mu      sync.Mutex // guards pending, offset, seq, timer and err
+	pending []byte     // redacted output that has not been recorded
 	offset  int64      // of pending in the redacted stream
 	seq     uint64     // of the last record of the stream, or of the step's start
 	timer   *time.Timer
 	err     error
 
-	looking sync.Mutex       // guards what follows
-	printed *secrets.Printed // finds values before they are masked; nil: there are none
-	screen  *redact.Stream   // masks what is shown, where that is to come without waiting; nil: what is recorded is shown
-	quiet   *time.Timer      // ends a moment after the last that was printed
+	looking sync.Mutex       // guards printed, screen and quiet
+	printed *secrets.Printed // searches the output for values before they are masked; nil: there are no secrets
+	screen  *redact.Stream   // redacts what is shown, if it is shown without delay; nil: the redacted output for the record is shown
+	quiet   *time.Timer      // fires quietTime after the last output
 }
 
-// run ends with the stream, and where something is held back with the command. What was held back
-// is released only then, and without what may begin a value if the stream may have been cut off.
+// run copies the stream until it ends. The redactor holds back output that could be the beginning of a value. run
+// releases it when the command has ended, except if the stream may have been cut off.
 func (p *pump) run(from io.Reader) error {
 	p.timer = time.AfterFunc(time.Hour, p.flushLate)
 	p.quiet = time.AfterFunc(time.Hour, p.pause)
 	defer p.timer.Stop()
 	defer p.quiet.Stop()
 	buf := make([]byte, outputPiece)
-	whole := true // what was read so far ends a line
+	whole := true // whether the output so far ends with a newline
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
@@ -84,8 +84,8 @@ func (p *pump) run(from io.Reader) error {
 	}
 }
 
-// look has what is printed searched for values, before it waits for what
-// follows, and shows it where that shall not wait either.
+// look searches new output for values, and shows it immediately if
+// screen is set.
 func (p *pump) look(b []byte, last bool) {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -105,8 +105,8 @@ func (p *pump) look(b []byte, last bool) {
 	p.quiet.Reset(quietTime)
 }
 
-// pause is called when nothing was printed for a moment. A person sees what has
-// come, but for what is a value or, from its fourth symbol on, could become one.
+// pause is called quietTime after the last output. It shows the output that screen has held
+// back, except a value, or the beginning of one from its fourth symbol on.
 func (p *pump) pause() {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -124,7 +124,7 @@ func (p *pump) lastSeq() uint64 {
 	return p.seq
 }
 
-// put records what is ripe, and shows b unless it has been shown.
+// put adds redacted output to pending, records full pieces, and shows b unless screen does.
 func (p *pump) put(b []byte, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +142,8 @@ func (p *pump) put(b []byte, last bool) {
 	}
 }
 
-// show writes to the terminal. One that is gone does not end the command: the
-// record goes on. The caller holds mu or looking, always the same.
+// show writes to the terminal. If that fails, the output is still recorded.
+// The caller holds looking if screen is set, otherwise mu.
 func (p *pump) show(b []byte) {
 	if len(b) == 0 || p.to == nil {
 		return
@@ -153,7 +153,7 @@ func (p *pump) show(b []byte) {
 		if errors.Is(err, syscall.EPIPE) {
 			select {
 			case p.unread <- struct{}{}:
-			default: // it is known already
+			default: // reported already
 			}
 		}
 	}
@@ -167,8 +167,8 @@ func (p *pump) flushLate() {
 	}
 }
 
-// recordPiece records the first n bytes that wait, less the beginning of a
-// character that is not whole yet. The caller holds mu.
+// recordPiece records the first n bytes of pending, without an incomplete
+// character at their end unless last is set. The caller holds mu.
 func (p *pump) recordPiece(n int, last bool) {
 	if cut := wholeRunes(p.pending[:n]); cut > 0 && !last {
 		n = cut
@@ -185,7 +185,7 @@ func (p *pump) recordPiece(n int, last bool) {
 	p.pending = append(p.pending[:0], p.pending[n:]...)
 }
 
-// wholeRunes returns the length of b without a character at its end that is cut off.
+// wholeRunes returns the length of b without an incomplete character at its end.
 func wholeRunes(b []byte) int {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) {
@@ -198,17 +198,17 @@ func wholeRunes(b []byte) int {
 	return len(b)
 }
 
-// quota bounds the output that a run records. What goes beyond is counted and
-// declared as a gap: a command that writes without end must not fill the
-// host's disk.
+// quota bounds the output that a run records, so that a command that writes endlessly does not fill the
+// host's disk. Output beyond the quota is counted and
+// recorded as a gap.
 type quota struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards left, lost and total
 	left  int64
 	lost  int64
 	total int64
 }
 
-// take reports whether n more bytes are to be recorded.
+// take counts n bytes and reports whether they are within the quota.
 func (q *quota) take(n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +221,7 @@ func (q *quota) take(n int) bool {
 	return true
 }
 
-// declare writes down what was not recorded.
+// declare records a gap if output was lost.
 func (q *quota) declare(ctx context.Context, r Recorder) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

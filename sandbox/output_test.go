@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// broken is a stream that ends with an error.
+// broken is a reader that ends with an error.
 type broken struct{ io.Reader }
 
 func (b broken) Read(p []byte) (int, error) {
@@ -23,8 +23,8 @@ func (b broken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestOutputCutOff: a command that was killed, or whose last line has no end, may have written the
-// first part of a value. From its fourth symbol on it is neither shown nor recorded.
+// TestOutputCutOff: a command that was killed, or whose last line has no newline, may have written the
+// beginning of a value. From its fourth symbol on it is neither shown nor recorded.
 func TestOutputCutOff(t *testing.T) {
 	const value = "hunter2-correct-horse"
 	red := redact.New([]byte("key"))
@@ -79,7 +79,7 @@ func TestOutputCutOff(t *testing.T) {
 	}
 }
 
-// TestUnread: only a reader that has gone ends the command; a full disk behind the output does not.
+// TestUnread: the command is signaled if the reader of its output has gone (EPIPE), not if the disk is full.
 func TestUnread(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

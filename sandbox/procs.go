@@ -10,9 +10,9 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// sighted takes one event of the guest's sensors into the record. The channel
-// has checked its shape, stamped the host's time and set the observer.
-func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
+// observe records an event of the guest's sensors or of the driver. The channel
+// has validated it and set its time and observer.
+func (s *Sandbox) observe(ctx context.Context, ev *audit.Event) error {
 	s.procs.note(ev)
 	if ev.Flow != nil {
 		s.parts.Network.Attempted(ev.Flow)
@@ -27,11 +27,11 @@ func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
 	return err
 }
 
-// maxProcs bounds what is remembered of running processes; beyond it the exits
-// at the end are not made up, which is harmless: they say "unknown".
+// maxProcs bounds the number of running processes in procs. Processes beyond it get no synthetic
+// exit event at the end of the run.
 const maxProcs = 1 << 17
 
-// procs remembers which processes have an exec and no exit yet. The zero value is empty.
+// procs contains the processes with an exec event and no exit event. The zero value is empty.
 type procs struct {
 	mu   sync.Mutex // guards live
 	live map[string]proc
@@ -57,7 +57,7 @@ func (p *procs) note(ev *audit.Event) {
 	}
 }
 
-// unfinished returns an exit event for each process that has none, in a fixed order.
+// unfinished returns a synthetic exit event for each process without one, sorted by process ID.
 func (p *procs) unfinished() []audit.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()

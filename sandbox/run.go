@@ -16,26 +16,26 @@ import (
 type Plan struct {
 	Steps   []Step
 	Workdir Workdir
-	Out     string        // takes /workspace's changed files after the last step; empty: nothing does
-	Guard   channel.Guard // describes what Out does not replace; nil: it replaces everything
+	Out     string        // directory to which /workspace's changed files are copied after the last step; "": none
+	Guard   channel.Guard // decides which files of Out are not replaced; nil: all files can be
 	Time    time.Duration
-	Waits   []Wait // for room, before there was a record
-	// Facts of the run for its first event: project, template, digests, tier, mode.
+	Waits   []Wait // the times in which the record could not be written before the run began
+	// Facts are the fields of the run's first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
-	// Review is called when the guest is gone and only the run's end is still to be recorded: it
-	// can add what the record as a whole shows. Its error is reported and changes nothing. May be nil.
+	// Review is called after the VM has ended and before the run's end is recorded. It can record
+	// findings about the whole record. Its error is reported and does not fail the run. May be nil.
 	Review func(context.Context) error
 }
 
 // Workdir is what is copied to /workspace before the first step.
 type Workdir struct {
-	Dir   string // empty: nothing is
+	Dir   string // "": nothing is copied
 	Leave func(name string, info fs.FileInfo) bool
-	Size  channel.Size // of it, as it was measured before the run
+	Size  channel.Size // size of the files, measured before the run
 }
 
 // Wait is a time in which a run could not begin because the record could not be
-// written. It is recorded as a freeze of the VM that was not there yet.
+// written. It is recorded as a freeze of the VM, although the VM did not exist yet.
 type Wait struct {
 	From, To time.Time
 	Reason   string
@@ -45,19 +45,19 @@ type Wait struct {
 type Result struct {
 	ExitCode int
 	Status   audit.Status
-	Err      error // why, unless Status is done
-	// Step is the name of the step that failed, and Exit how its command ended; of one that Err ended there is no Exit.
-	// "": no step failed.
+	Err      error // why the run failed; nil if Status is done
+	// Step is the name of the step that failed, "" if none did. Exit is how its command ended; it is not set if
+	// Err is.
 	Step string
 	Exit channel.Exit
-	// Timeout is set, and ExitCode is ExitTimeout, when the step reached its own time limit. The run went on to its end.
+	// Timeout is set, and ExitCode is ExitTimeout, if the step reached its own time limit. The run then still copied files out.
 	Timeout *StepTimeout
 }
 
-// Exit codes of a run whose command did not give one.
+// Exit codes of a run that did not end with a command's exit code.
 const (
-	ExitTimeout = 124 // limits.time or a step's time was reached, as timeout(1) says it
-	ExitFailed  = 125 // Custody could not carry the run out
+	ExitTimeout = 124 // limits.time or a step's time was reached; timeout(1) has the same code
+	ExitFailed  = 125 // Custody failed
 )
 
 // ErrTimeout means that a run reached its time limit.
@@ -68,9 +68,9 @@ type timeout struct{}
 func (timeout) Error() string        { return "limits.time was reached" }
 func (timeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Run carries out a plan: it records the start, starts a sandbox, runs the
-// steps until one fails, and records the end. ready is called with the sandbox
-// before the guest runs. The log is open when Run returns.
+// Run records the start, starts a sandbox, runs the steps of the plan
+// until one fails, and records the end. It calls ready with the sandbox
+// before the guest runs. It does not close the record.
 func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) Result {
 	began := time.Now()
 	keep := context.WithoutCancel(ctx)
@@ -115,7 +115,7 @@ func (w Wait) events() [2]audit.Event {
 	return [2]audit.Event{freeze, thaw}
 }
 
-// carryOut starts the VM while the run's start is being made durable; the
+// carryOut starts the VM while the run's start becomes durable. The
 // guest runs only after that.
 func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (res Result, err error) {
 	type started struct {
@@ -157,7 +157,7 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, s
 		return res, fmt.Errorf("record the start: %w", durable)
 	}
 	ready(s.sb)
-	// The guest's card is down until the network is there, which the first step waits for.
+	// The guest's network interface is down until Begin has returned. The first step waits for that.
 	var opening sync.WaitGroup
 	var unopened error
 	opening.Go(func() { unopened = parts.Network.Begin(ctx) })

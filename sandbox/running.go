@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// running is the command of the step under way.
+// running is the command of the current step.
 type running struct {
 	mu   sync.Mutex       // guards proc
 	proc *channel.Process // nil between steps

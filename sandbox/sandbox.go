@@ -1,6 +1,6 @@
-// Package sandbox runs one piece of work in one VM and keeps its record: it
-// starts the VM, wakes the guest, runs the steps, and sees to it that nothing
-// goes on that cannot be recorded.
+// Package sandbox runs the steps of a run in a VM and records them: it
+// starts the VM, wakes the guest, runs the steps, and freezes the VM while
+// the record cannot be written.
 package sandbox
 
 import (
@@ -19,49 +19,49 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// Recorder takes events into the run's record.
+// Recorder adds events to the run's record.
 type Recorder interface {
 	// Record returns when the event is durable.
 	Record(ctx context.Context, ev audit.Event) (uint64, error)
-	// Post returns when the event has its place; it is durable once Sync has returned for it.
+	// Post returns when the event has a sequence number. The event is durable when Sync has returned for that number.
 	Post(ctx context.Context, ev audit.Event) (uint64, error)
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Network is the sandbox's way out: nothing passes before Begin.
+// Network connects the sandbox to the outside. It drops all packets before Begin.
 type Network interface {
-	// Tap is the card's cable, and Trust the certificate that the guest has to trust (PEM), if any.
+	// Tap is the machine's TAP (see vmm.Machine), and Trust the certificate that the guest must trust (PEM), if any.
 	Tap() *os.File
 	Trust() []byte
-	// Begin records the policy and opens what it allows.
+	// Begin records the policy and allows the connections that it permits.
 	Begin(ctx context.Context) error
-	// Step names the step under which what follows is recorded; empty for none.
+	// Step sets the step to which later events belong; "": none.
 	Step(name string)
-	// Attempted takes what the guest's sensor saw of an attempt to connect.
+	// Attempted receives an attempt to connect that the sensor observed.
 	Attempted(f *audit.Flow)
-	// Executed takes what the sensor saw of an exec, and adds which call of a model asked for it.
+	// Executed receives an exec that the sensor observed, and adds the LLM API call that requested it.
 	Executed(x *audit.Exec)
-	// End shuts the way out and records the end of each flow.
+	// End denies all connections and records the end of each flow.
 	End()
 }
 
-// Parts is what a sandbox is put together from. The sandbox owns none of it
-// but the VM it starts.
+// Parts are what a sandbox needs. The caller closes them; the sandbox
+// owns only the VM that it starts.
 type Parts struct {
 	Driver   vmm.Driver
 	Image    vmm.Image
 	Scratch  *os.File
-	Network  Network // nil: the card's cable leads nowhere
-	Secrets  Secrets // nil: no step may name any
+	Network  Network // nil: the machine's network interface is not connected
+	Secrets  Secrets // nil: steps cannot have secrets
 	Recorder Recorder
 	Redactor *redact.Redactor
-	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
+	// Notice reports a line of text to the user. It may be called at any time.
 	Notice func(string)
-	// Progress is the same for how far something is that takes long; nil: no one wants to know.
+	// Progress does the same for the progress of long operations; nil: progress is not reported.
 	Progress func(string)
 }
 
-// Settings bound a sandbox.
+// Settings are the ID and the limits of a sandbox.
 type Settings struct {
 	Run         string
 	CPUs        int
@@ -69,7 +69,7 @@ type Settings struct {
 	ScratchSize int64 // bytes
 	PIDs        int
 	Files       channel.FileSettings
-	Output      int64 // bytes of output recorded at the most, over all steps
+	Output      int64 // maximum number of bytes of output to record, over all steps
 	Sensor      bool
 }
 
@@ -81,7 +81,7 @@ type Settings struct {
 //	                 +---------------+                     |
 //	                   command ended         the VM died: ErrVMDied
 //
-// Beside that line it is frozen while any hold stands (see holds).
+// In each of these states it is frozen while there is any hold (see holds).
 type Sandbox struct {
 	parts    Parts
 	settings Settings
@@ -97,21 +97,20 @@ type Sandbox struct {
 	credentials credentials
 	running     running
 	observed    observation
-	// turn is held while a step begins and while the run ends, and over a Dump, which so has
-	// the sandbox to itself but for the step under way. It guards over.
+	// turn is held while a step begins, while the run ends, and during a Dump, so that these
+	// exclude each other. It guards over.
 	turn sync.Mutex
-	over bool
+	over bool // the run is ending
 }
 
-// ErrVMDied means that the VM ended by itself.
+// ErrVMDied means that the VM ended although Close was not called.
 var ErrVMDied = vmm.ErrDied
 
 // wakeTimeout bounds the guest's handshake, which takes some 10 ms.
 const wakeTimeout = 30 * time.Second
 
-// Start starts the VM, frozen, and returns immediately; Wake makes the guest usable.
-// hold stands from the beginning when the record is stalled already. abort ends
-// what the sandbox was started for.
+// Start starts the VM. Wake then makes the guest usable; until then a restored VM is frozen.
+// The sandbox calls abort with the reason when the run must end.
 func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
@@ -137,7 +136,7 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 	return sb, nil
 }
 
-// Wake lets the guest run and gives it its clock, randomness and identity.
+// Wake lets the guest run and sends it its time, randomness and identity.
 func (s *Sandbox) Wake(ctx context.Context) error {
 	if s.parts.Image.State == nil {
 		if err := channel.AwaitReady(ctx, s.vm.Channel()); err != nil {
@@ -156,19 +155,19 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
 	defer cancel()
-	s.guest, err = channel.Connect(limited, s.vm.Channel(), wake, s.sighted)
+	s.guest, err = channel.Connect(limited, s.vm.Channel(), wake, s.observe)
 	if err != nil {
 		return s.diagnose(fmt.Errorf("wake the guest: %w", err))
 	}
 	s.watch.Go(func() {
-		if err := s.observed.run(context.WithoutCancel(ctx), s.sighted); err != nil {
-			s.abort(err) // what cannot be recorded must not happen
+		if err := s.observed.run(context.WithoutCancel(ctx), s.observe); err != nil {
+			s.abort(err) // the workload must not continue unobserved
 		}
 	})
 	return nil
 }
 
-// wake returns what the guest gets as it wakes: its clock, randomness, identity and bounds.
+// wake returns the message that wakes the guest, with its time, randomness, identity and limits.
 func (s Settings) wake(trust []byte) (channel.Wake, error) {
 	random := make([]byte, 64+16)
 	if _, err := rand.Read(random); err != nil {
@@ -182,20 +181,20 @@ func (s Settings) wake(trust []byte) (channel.Wake, error) {
 	}, nil
 }
 
-// hostname is the run's id as a host name: a label has 63 characters at the most.
+// hostname returns the run's ID as a host name, which can have 63 characters.
 func hostname(run string) string { return run[:min(len(run), 63)] }
 
-// Hold freezes the VM for a reason, until Release is called with the same one.
-// When the VM cannot be frozen it is destroyed: what cannot be recorded must not happen.
+// Hold freezes the VM for a reason, until Release is called with the same reason.
+// A VM that cannot be frozen is destroyed, because the workload must not continue unrecorded.
 func (s *Sandbox) Hold(ctx context.Context, reason string) { s.holds.add(ctx, reason) }
 
-// Release takes a reason away; the VM goes on when it was the last.
+// Release removes a reason. The VM runs again when no reason is left.
 func (s *Sandbox) Release(ctx context.Context, reason string) error {
 	return s.holds.release(ctx, reason)
 }
 
-// Close ends the VM and writes what its end means into the record: an exit for
-// each process that had none, and the VM's destruction.
+// Close destroys the VM and records an exit for
+// each process without one, and the VM's destruction.
 func (s *Sandbox) Close(ctx context.Context) error {
 	began := time.Now()
 	s.turn.Lock()
@@ -204,7 +203,7 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	close(s.closing)
 	var errs []error
 	if s.guest != nil {
-		// The session's end is of no interest: the VM is destroyed in any case.
+		// An error is ignored: the VM is destroyed in any case.
 		s.guest.Close()
 	}
 	errs = append(errs, s.vm.Destroy(ctx))
@@ -218,12 +217,12 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// diagnose adds what is known of the VM's end to an error of the channel.
+// diagnose adds the reason of the VM's end, if it has ended, to an error of the channel.
 func (s *Sandbox) diagnose(err error) error {
 	select {
 	case <-s.vm.Done():
 		return fmt.Errorf("%w: %w (%w)", ErrVMDied, s.vm.Err(), err)
-	case <-time.After(50 * time.Millisecond): // the process's end may be noticed a little later than the channel's
+	case <-time.After(50 * time.Millisecond): // the end of the process can be noticed a little later than the end of the channel
 		return err
 	}
 }

@@ -21,36 +21,36 @@ type Step struct {
 	Name string
 	Argv []string
 	Env  []string // NAME=VALUE, of Custody and the template
-	// Vars are the plain variables, NAME=VALUE, that were asked for. They replace those of Env and stand in the record.
+	// Vars are the step's plain variables, NAME=VALUE. They replace those of Env and are recorded.
 	Vars    []string
 	Dir     string
-	Time    time.Duration // limit from the start of the step on, freezes included; 0: none but the run's
-	Secrets []string      // names of what it binds
+	Time    time.Duration // time limit of the step, including freezes; 0: only the run's limit
+	Secrets []string      // names of the secrets that it gets
 	TTY     *channel.Winsize
 	Stdin   io.Reader // nil: end of file immediately
-	// Stdout and Stderr take the redacted output; nil discards it. With TTY all comes on Stdout.
+	// Stdout and Stderr receive the redacted output; nil discards it. With a TTY, all output goes to Stdout.
 	Stdout, Stderr io.Writer
-	// Live reports that a person looks at them, who is shown what has come after a moment, but for
-	// what could be the beginning of a value. Otherwise it may wait for what follows.
+	// Live shows output after a short delay, except what could be the beginning of a value: a person
+	// is watching. Otherwise output can be held back until more follows.
 	Live    bool
-	Signals <-chan syscall.Signal  // are handed on to the command
+	Signals <-chan syscall.Signal  // to forward to the command
 	Resizes <-chan channel.Winsize // of the terminal
 }
 
-// signalled is the largest exit code that says of no signal, neither to Custody nor to a shell.
+// signalled is the largest exit code that does not stand for a signal.
 const signalled = 128
 
-// killGrace is how long a command may take to end after it was asked to.
+// killGrace is how long a command may take to end after SIGTERM.
 const killGrace = 5 * time.Second
 
-// reportGrace is how long the guest may take to report after it was asked to kill a
-// command. Its sensors take up to 10 s to hash what was closed last.
+// reportGrace is how long the guest may take to report a command's end after SIGKILL.
+// Its sensors take up to 10 s to hash the files that were closed last.
 const reportGrace = 15 * time.Second
 
-// Step runs a command in the sandbox and records its beginning, output and
-// end. The error is nil whenever the command ran, whatever its exit code. What the
-// step binds is minted before anything of the step is written down, so that its
-// values are masked there, and revoked before its end is.
+// Step runs a command in the sandbox and records its start, output and
+// end. The error is nil if the command ran, even if its exit code is not 0. The step's
+// secrets are minted before its start is recorded, so that their
+// values are masked in the record, and revoked before its end is recorded.
 func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	began := time.Now()
 	if err := s.takeTurn(ctx); err != nil {
@@ -97,7 +97,7 @@ func (e *StepTimeout) Error() string {
 	return fmt.Sprintf("the step's time limit of %s was reached", e.Limit)
 }
 
-// Is reports whether the error is one of those.
+// Is reports whether target is context.DeadlineExceeded or ErrStepTime.
 func (e *StepTimeout) Is(target error) bool {
 	return target == context.DeadlineExceeded || target == ErrStepTime
 }
@@ -110,8 +110,8 @@ func (st Step) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeoutCause(ctx, st.Time, &StepTimeout{st.Time})
 }
 
-// takeTurn returns with turn held, while nothing holds the VM: in a frozen sandbox nothing
-// is minted, because there may be no record of it, or no one to use it.
+// takeTurn waits until the VM is not frozen, and locks turn. While it is frozen, no
+// credentials are minted: they might not be recorded, or expire unused.
 func (s *Sandbox) takeTurn(ctx context.Context) error {
 	for {
 		if err := s.holds.wait(ctx); err != nil {
@@ -125,7 +125,7 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 	}
 }
 
-// begin mints what the step binds and records its start, in the record with that seq.
+// begin mints the step's secrets and records its start. seq is the number of that record.
 func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq uint64, err error) {
 	if lease, err = s.credentials.bind(ctx, st); err != nil {
 		return nil, 0, err
@@ -152,7 +152,7 @@ func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle
 	})
 }
 
-// statusOf derives how something ended from the error that ended it.
+// statusOf returns the status of a run or step that ended with this error.
 func statusOf(err error) audit.Status {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -186,7 +186,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	}
 	s.running.set(proc)
 	defer s.running.set(nil)
-	// The record of output must survive the end of ctx: it is what the command did until then.
+	// Output is recorded even after ctx is done: the command wrote it before.
 	keep := context.WithoutCancel(ctx)
 	var outputs sync.WaitGroup
 	errs := make([]error, 2)
@@ -222,7 +222,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	var missing error
 	if !ended(proc) {
 		if ctx.Err() != nil {
-			s.guest.Close() // a frozen guest tells nothing more, and nothing of it is to go on
+			s.guest.Close() // a frozen guest cannot report anything, and must not continue
 		}
 		missing = s.unreported(keep, st.Name)
 	}
@@ -235,7 +235,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	return exit, errors.Join(errs...)
 }
 
-// unreported records that what the guest's sensors had seen last may be missing.
+// unreported records a gap: the last events of the guest's sensors may be missing.
 func (s *Sandbox) unreported(ctx context.Context, step string) error {
 	_, err := s.parts.Recorder.Post(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap, Step: step,
@@ -244,22 +244,22 @@ func (s *Sandbox) unreported(ctx context.Context, step string) error {
 	return err
 }
 
-// environ returns Env with Vars, each name once.
+// environ returns Env with Vars added. Vars replace variables of the same name.
 func (st Step) environ() []string {
-	asked := make(map[string]bool, len(st.Vars))
+	replaced := make(map[string]bool, len(st.Vars))
 	name := func(kv string) string {
 		name, _, _ := strings.Cut(kv, "=")
 		return name
 	}
 	for _, v := range st.Vars {
-		asked[name(v)] = true
+		replaced[name(v)] = true
 	}
-	env := slices.DeleteFunc(slices.Clone(st.Env), func(kv string) bool { return asked[name(kv)] })
+	env := slices.DeleteFunc(slices.Clone(st.Env), func(kv string) bool { return replaced[name(kv)] })
 	return append(env, st.Vars...)
 }
 
-// feed copies standard input in the background. No one waits for it: a read of
-// the caller's terminal cannot be ended, and it touches nothing but the two.
+// feed copies standard input in the background. The goroutine is not waited for, because a read from
+// the caller's terminal cannot be interrupted. It uses only from and to.
 func feed(to io.WriteCloser, from io.Reader) {
 	if from == nil {
 		to.Close()
@@ -271,8 +271,8 @@ func feed(to io.WriteCloser, from io.Reader) {
 	}()
 }
 
-// control hands signals and window sizes on until the command has ended. Where no one reads its output any more,
-// it gets what a command at the end of a pipe would get.
+// control forwards signals and window sizes until the command has ended. If the reader of its output has gone,
+// the command gets SIGPIPE.
 func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, unread, done <-chan struct{}) {
 	for {
 		var err error
@@ -287,12 +287,12 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, u
 			return
 		}
 		if err != nil {
-			s.parts.Notice("the guest was not told: " + err.Error())
+			s.parts.Notice("the guest did not receive a signal or window size: " + err.Error())
 		}
 	}
 }
 
-// ended reports whether the guest has reported the command's end, and with it all that its sensors saw.
+// ended reports whether the guest has reported the command's end, and so all events of its sensors.
 func ended(proc *channel.Process) bool {
 	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
@@ -300,7 +300,7 @@ func ended(proc *channel.Process) bool {
 	return err == nil
 }
 
-// await waits for the command. When ctx ends the command is asked to end, then killed.
+// await waits for the command. When ctx is done, the command gets SIGTERM, then SIGKILL.
 func (s *Sandbox) await(ctx context.Context, proc *channel.Process) (channel.Exit, error) {
 	exit, err := proc.Wait(ctx)
 	if err == nil || ctx.Err() == nil {

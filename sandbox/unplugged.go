@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// unplugged is no network: the card's cable leads nowhere.
+// unplugged is a Network without a connection.
 type unplugged struct{}
 
 func (unplugged) Tap() *os.File               { return nil }

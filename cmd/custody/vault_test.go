@@ -205,7 +205,7 @@ steps: [{name: long, run: "echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !
 	if took := time.Since(began); took > 75*time.Second || cmd.ProcessState.ExitCode() != 125 || strings.Contains(string(rest), "never") {
 		t.Errorf("after %s: exit %d, %q, %s", took, cmd.ProcessState.ExitCode(), rest, stderr.String())
 	}
-	d.contains(stderr.String(), "credentials ran out")
+	d.contains(stderr.String(), "credentials expired")
 	d.contains(strings.Join(d.ops("last", "long"), " "), "git:mint", "expire")
 	d.verified("last")
 
