@@ -13,11 +13,11 @@ type Checks struct {
 	Host      *host.Host
 	Templates template.Store
 	Hint      func(error) string // returns the remedy of an error, "" if none is known
-	Notice    func(string)       // gets a line now and then while a check takes long
+	Notice    func(string)       // receives progress messages of long checks
 }
 
-// All returns the findings about the machine, the isolation that a run gets, Vault if the environment names one, and the path of
-// the record.
+// All returns the findings about the machine, the isolation tier of runs, Vault if the environment names one, and the storage and
+// delivery of records.
 func (c Checks) All(ctx context.Context) []Finding {
 	return slices.Concat(machine(ctx, c.Host.Dir), c.isolation(ctx), c.vault(ctx), c.record(ctx))
 }

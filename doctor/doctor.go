@@ -1,5 +1,5 @@
-// Package doctor checks what a host supports, by trying it rather than by looking for files, and whether
-// the parts of its state work.
+// Package doctor checks what a host supports and whether its store, logs and exporters work. It tries
+// operations instead of looking for files.
 package doctor
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// Grade is how bad a finding is.
+// Grade is the severity of a finding.
 type Grade string
 
-// The grades. A Missing thing keeps runs from working at all.
+// The grades. Missing means that runs cannot work.
 const (
 	OK      Grade = "ok"
 	Warn    Grade = "warn"
 	Missing Grade = "missing"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Name   string `json:"name"`
 	Grade  Grade  `json:"grade"`
@@ -59,7 +59,7 @@ func root() Finding {
 	return Finding{"rights", OK, "root", ""}
 }
 
-// programs are those that Custody starts, and the package that has each.
+// programs checks the programs that Custody starts, and names the package of a missing one.
 func programs() []Finding {
 	qemu := map[string][2]string{
 		"amd64": {"qemu-system-x86_64", "qemu-system-x86"}, "arm64": {"qemu-system-aarch64", "qemu-system-arm"},
@@ -96,10 +96,10 @@ func network(ctx context.Context, home string) Finding {
 		return f
 	}
 	took := time.Since(began).Round(time.Millisecond)
-	return Finding{"network", OK, fmt.Sprintf("a namespace with card, packet programs and tables made and removed in %v", took), ""}
+	return Finding{"network", OK, fmt.Sprintf("a namespace with a network interface, packet programs and tables made and removed in %v", took), ""}
 }
 
-// minFree is the room below which a run is likely to be frozen.
+// minFree is the free disk space, in bytes, below which a run is likely to be frozen.
 const minFree = 2 << 30
 
 func disk(home string) Finding {
@@ -115,7 +115,7 @@ func disk(home string) Finding {
 	return f
 }
 
-// fsync measures what an acknowledged event costs at the least.
+// fsync measures the duration of a write and fsync, the minimum latency of a durable event.
 func fsync(home string) Finding {
 	f, err := os.CreateTemp(existing(home), "doctor-")
 	if err != nil {
@@ -134,7 +134,7 @@ func fsync(home string) Finding {
 	return Finding{"fsync", OK, fmt.Sprintf("%v for 4 KiB", (time.Since(began) / times).Round(10*time.Microsecond)), ""}
 }
 
-// existing is the nearest directory above path that is there.
+// existing returns path, or the nearest directory above it that exists.
 func existing(path string) string {
 	for ; path != "/" && path != "."; path = filepath.Dir(path) {
 		if _, err := os.Stat(path); err == nil {
@@ -152,7 +152,7 @@ func memory() Finding {
 	return Finding{"memory", OK, units.BytesSize(float64(uint64(info.Totalram)*uint64(info.Unit))) + " in all", ""}
 }
 
-// clock asks the kernel whether something keeps its clock right.
+// clock checks whether the kernel's clock is synchronised.
 func clock() Finding {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/vmm/tier"
 )
 
-// vault reports whether Vault can be logged in to, where the environment names one.
+// vault checks the login to Vault if the environment names a server.
 func (c Checks) vault(ctx context.Context) []Finding {
 	if os.Getenv("VAULT_ADDR") == "" {
 		return nil
@@ -27,7 +27,7 @@ func (c Checks) vault(ctx context.Context) []Finding {
 	return []Finding{f}
 }
 
-// isolation reports the tier that a run gets, by booting a guest where that was not tried before.
+// isolation reports the isolation tier of runs. It boots a guest if there is no cached result.
 func (c Checks) isolation(ctx context.Context) []Finding {
 	t, err := c.Templates.Open(ctx, "base")
 	if err != nil {

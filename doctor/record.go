@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// record reports whether records made here reach a place where they survive this host.
+// record checks the signing key, the store, the logs, and the delivery of records to other hosts.
 func (c Checks) record(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -65,7 +65,7 @@ func (c Checks) storeWorks(ctx context.Context) Finding {
 	return f
 }
 
-// hostLog looks at the log of manifests, and whether its last checkpoint is one.
+// hostLog checks the log of manifests and its last checkpoint.
 func (c Checks) hostLog(ctx context.Context) Finding {
 	f := Finding{Name: "host log", Grade: OK}
 	r, err := c.Host.ManifestLog().Reader()
@@ -76,14 +76,14 @@ func (c Checks) hostLog(ctx context.Context) Finding {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Detail = "empty: the first run begins it"
 	case err != nil:
-		f.Grade, f.Detail, f.Hint = Missing, err.Error(), "custody fsck says more"
+		f.Grade, f.Detail, f.Hint = Missing, err.Error(), "custody fsck has the details"
 	default:
 		f.Detail = "there is a checkpoint"
 	}
 	if n := len(c.Host.Config().Log.Witnesses); n > 0 {
 		f.Detail += fmt.Sprintf(", %d witnesses are asked", n)
 	} else if f.Grade == OK {
-		f.Grade, f.Hint = Warn, "name a witness in "+host.ConfigFile+": without one, who owns this host's key can tell two histories"
+		f.Grade, f.Hint = Warn, "name a witness in "+host.ConfigFile+": without one, the owner of this host's key can show different histories to different verifiers"
 	}
 	return f
 }
@@ -100,7 +100,7 @@ func spool(h *host.Host) Finding {
 	return f
 }
 
-// transport logs in to NATS, and takes its warnings for findings.
+// transport connects to NATS and reports its warnings.
 func (c Checks) transport(ctx context.Context, config ship.Config) Finding {
 	f := Finding{Name: "transport", Grade: OK, Detail: "NATS takes segments"}
 	var warnings []string
@@ -120,7 +120,7 @@ func (c Checks) transport(ctx context.Context, config ship.Config) Finding {
 	return f
 }
 
-// sinks are findings about the sinks of host.yaml, and those that have files here.
+// sinks checks the sinks of host.yaml, and others that have files here.
 func (c Checks) sinks(ctx context.Context) []Finding {
 	var found []Finding
 	all, err := c.Host.Exporters().Statuses(ctx)

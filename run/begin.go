@@ -22,7 +22,7 @@ import (
 )
 
 // Run carries the run out and returns when its record is closed. An error means that no run began. When ctx is done, the
-// run ends as interrupted, and its record is closed all the same.
+// Run executes the run and returns when its record is closed. An error means that no run began. If ctx is done, the
 func (j *Job) Run(ctx context.Context) (Result, error) {
 	required, err := RequiredTier(j.o.Isolation, j.o.Project, j.o.Home)
 	if err != nil {
@@ -50,7 +50,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	defer func() {
-		if err := j.network.Close(); err != nil { // a run that is over is not undone by it
+		if err := j.network.Close(); err != nil { // does not change the run's result
 			j.messages.problem(err)
 		}
 	}()
@@ -71,7 +71,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	return res, nil
 }
 
-// disks opens what the VM starts from and makes its scratch disk.
+// disks opens the VM's image and makes its scratch disk.
 func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, disk *os.File, err error) {
 	shape := Shape(j.o.Project)
 	if j.o.Cold || !d.Snapshots() {
@@ -97,7 +97,7 @@ func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, di
 	return image, disk, nil
 }
 
-// openNetwork makes the sandbox's network behind the fence that was prepared. It exists before the record, and records
+// openNetwork makes the sandbox's network in the prepared fence. The record is opened later, but the network records
 // nothing before the sandbox starts.
 func (j *Job) openNetwork() (*egress.Network, error) {
 	servers, err := Resolvers(j.o.Project)
@@ -110,7 +110,7 @@ func (j *Job) openNetwork() (*egress.Network, error) {
 	})
 }
 
-// facts are what the record's first event describes the run with.
+// facts returns the description of the run for the first event of the record.
 func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 	p := j.o.Project
 	facts := audit.Lifecycle{
@@ -173,14 +173,14 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox
 	return Result{ID: j.id, Tier: facts.Tier, ExitCode: ended.ExitCode, Err: errors.Join(j.stepError(ended), recordErr), Late: storeErr}
 }
 
-// posted returns what is called with each event of the run, nil if no message is sent.
+// posted returns the function that sends notifications of the run's events, or nil if there are none to send.
 func (j *Job) posted() audit.Posted {
 	if j.notifier == nil {
 		return nil
 	}
 	return func(ev audit.Event, seq uint64) {
 		if ev.VM != nil && ev.VM.Reason == stallReason {
-			return // it was sent as it began: the record of it comes at its end
+			return // sent at the beginning of the stall, which is recorded at its end
 		}
 		if m, ok := notify.Of(ev, j.id, seq); ok {
 			j.notifier.Send(m)

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/secrets/vault"
 )
 
-// Bindings are the project's secrets as an issuer knows them.
+// Bindings returns the project's secrets for an issuer, sorted by name.
 func Bindings(p project.File) []secrets.Binding {
 	var list []secrets.Binding
 	for name, s := range p.Secrets {
@@ -38,13 +38,13 @@ func Bindings(p project.File) []secrets.Binding {
 	return list
 }
 
-// Brokers mint the credentials of a project, each by the schemes of its sources.
+// Brokers are the brokers of a project's credentials.
 type Brokers struct {
-	by    map[string]secrets.Broker
-	vault *vault.Broker // nil: no secret of the project comes from there
+	by    map[string]secrets.Broker // by the scheme of a secret's source
+	vault *vault.Broker             // nil: no secret of the project comes from Vault
 }
 
-// OpenBrokers logs in to Vault only where a secret comes from there. The project's file is at path.
+// OpenBrokers returns the brokers of p, whose file is at path. It logs in to Vault only if a secret comes from there.
 func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path string) (*Brokers, error) {
 	here := local.Broker{Caller: func() (*local.Caller, error) { return local.FindCaller(os.Getenv, path, h.Config().Commands.User) }}
 	b := &Brokers{by: map[string]secrets.Broker{"env": here, "file": here, "cmd": here}}
@@ -62,7 +62,7 @@ func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path string)
 	return b, nil
 }
 
-// OpenVault logs in to the Vault that the environment names.
+// OpenVault logs in to the Vault server that the environment names (VAULT_ADDR).
 func OpenVault(ctx context.Context, h *host.Host) (*vault.Broker, error) {
 	c, err := vault.FromEnv(os.Getenv)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *Brokers) Close(ctx context.Context) error {
 	return b.vault.Close(ctx)
 }
 
-// Try mints the credential of a binding, checks that it can be redacted, and revokes it again. Relative sources begin in dir.
+// Try mints the credential of a binding, checks that it can be redacted, and revokes it. Relative sources are relative to dir.
 func (b *Brokers) Try(ctx context.Context, bind secrets.Binding, dir string) (err error) {
 	scheme, _, _ := strings.Cut(bind.From, ":")
 	g, err := b.by[scheme].Mint(ctx, secrets.Request{Run: "check", Step: "check", Bindings: []secrets.Binding{bind}, Limit: secrets.TTL, Dir: dir})
@@ -94,11 +94,11 @@ func (b *Brokers) Try(ctx context.Context, bind secrets.Binding, dir string) (er
 			clear(v)
 		}
 	}()
-	return redact.New(nil).AddAll(values) // describes what a step would be refused for
+	return redact.New(nil).AddAll(values) // returns the error that a step would get
 }
 
-// revokeLeft revokes at Vault what runs that died have left. Where the environment names no Vault, it is left to a process
-// that has one; the credentials are dead after a minute in any case.
+// revokeLeft revokes Vault credentials of runs whose process died. Without VAULT_ADDR it does nothing if
+// they have expired anyway, which takes at most a minute.
 func revokeLeft(ctx context.Context, h *host.Host) error {
 	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
 	some, youngest := vault.Left(h.Leases(), alive)
@@ -107,7 +107,7 @@ func revokeLeft(ctx context.Context, h *host.Host) error {
 	}
 	v, err := OpenVault(ctx, h)
 	if err != nil {
-		return fmt.Errorf("credentials of a run that died cannot be revoked now; they are dead within a minute, and the next start tries again: %w", err)
+		return fmt.Errorf("credentials of a run that died cannot be revoked now; they expire within a minute, and the next start tries again: %w", err)
 	}
 	defer v.Close(ctx)
 	return v.Sweep(ctx, alive)

@@ -14,7 +14,7 @@ import (
 )
 
 // control serves the run's socket, through which other processes change its policy, freeze it and take a snapshot of it.
-// It returns what ends that.
+// stop ends the service.
 func (j *Job) control() (stop func()) {
 	stop, err := j.record.Control(host.Controls{
 		SetPolicy: j.setPolicy,
@@ -25,13 +25,13 @@ func (j *Job) control() (stop func()) {
 		},
 	})
 	if err != nil {
-		j.messages.notice("this run cannot be controlled while it lives: " + err.Error())
+		j.messages.notice("this run cannot be controlled: " + err.Error())
 		return func() {}
 	}
 	return stop
 }
 
-// setPolicy puts the rules of a project's file into force in the run.
+// setPolicy replaces the run's policy by the rules of a project file.
 func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, error) {
 	const name = "the new policy"
 	p, err := project.Parse(name, file)
@@ -53,11 +53,11 @@ func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, er
 	return host.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }
 
-// snapshot writes the sandbox's memory to a file that is whole and holds no
-// credential, or is not there: it has no name until then, however this process ends.
+// snapshot writes the sandbox's memory to a file. The file gets its name only when it is
+// complete and contains no credential.
 func snapshot(ctx context.Context, s *sandbox.Sandbox, r host.SnapshotRequest) error {
 	if _, err := os.Lstat(r.File); err == nil {
-		return fmt.Errorf("%s is there already: give another name", r.File)
+		return fmt.Errorf("%s exists: give another name", r.File)
 	}
 	f, err := os.OpenFile(filepath.Dir(r.File), unix.O_TMPFILE|os.O_WRONLY, 0o600)
 	if err != nil {

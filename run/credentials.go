@@ -16,10 +16,10 @@ import (
 	"github.com/custody-project/custody/secrets/local"
 )
 
-// revokeTime bounds the revocation of what is left at a run's end.
+// revokeTime bounds the revocation of credentials at a run's end.
 const revokeTime = 10 * time.Second
 
-// openIssuer makes the run's issuer. It mints nothing before a step begins. From here on, values that can be known
+// openIssuer makes the run's issuer, which mints nothing before a step begins. From here on, secret values that can be read
 // without minting are masked.
 func (j *Job) openIssuer(ctx context.Context) (err error) {
 	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, j.o.File); err != nil {
@@ -32,12 +32,12 @@ func (j *Job) openIssuer(ctx context.Context) (err error) {
 		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
 	})
 	for name, err := range j.issuer.Learn() {
-		j.messages.notice("the secret " + name + " is masked only from where a step gets it on: " + err.Error())
+		j.messages.notice("the secret " + name + " is masked only from the step that first gets it: " + err.Error())
 	}
 	return nil
 }
 
-// sighted reports to the issuer which values the record was to contain. It has already seen what a step prints.
+// sighted reports to the issuer which secret values were found in an event. The issuer searches output itself.
 func (j *Job) sighted(kind audit.Kind, step string, names []string, seq uint64) {
 	if j.o.Meters != nil {
 		j.o.Meters.Redact(len(names))
@@ -47,7 +47,7 @@ func (j *Job) sighted(kind audit.Kind, step string, names []string, seq uint64) 
 	}
 }
 
-// act does what the project asks for on an anomaly, beyond the revocation.
+// act takes the action that the project sets for anomalies. The credentials have been revoked already.
 func (j *Job) act(ctx context.Context, action, reason string) {
 	s := j.freezer.current()
 	j.messages.notice(reason + ": its credentials are revoked")
@@ -60,11 +60,11 @@ func (j *Job) act(ctx context.Context, action, reason string) {
 			j.messages.notice("freeze: " + err.Error())
 			return
 		}
-		j.messages.notice("the sandbox is frozen: custody resume " + j.id + " lets it go on, custody snapshot keeps its memory")
+		j.messages.notice("the sandbox is frozen: custody resume " + j.id + " lets it continue, custody snapshot saves its memory")
 	}
 }
 
-// revokeAll ends what leases are left, and closes the brokers.
+// revokeAll revokes the remaining credentials and closes the brokers.
 func (j *Job) revokeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, revokeTime)
 	defer cancel()
@@ -74,7 +74,7 @@ func (j *Job) revokeAll(ctx context.Context) {
 }
 
 // checkSources returns an error that lists each secret of the run whose env: or file: source has no usable value, or whose
-// cmd: source names a program that cannot be executed.
+// cmd: source is a program that cannot be executed.
 func checkSources(ctx context.Context, o *Options, steps []step) error {
 	bound := slices.DeleteFunc(Bindings(o.Project), func(b secrets.Binding) bool {
 		return !slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
@@ -85,7 +85,7 @@ func checkSources(ctx context.Context, o *Options, steps []step) error {
 	}
 	caller, err := local.FindCaller(os.Getenv, o.File, o.Home.Config().Commands.User)
 	if err != nil {
-		caller = nil // the program is looked for all the same; the step reports that it does not run as root
+		caller = nil // the program is checked nevertheless; the step reports this error
 	}
 	file, err := filepath.Abs(o.File)
 	if err != nil {
@@ -107,7 +107,7 @@ func checkSources(ctx context.Context, o *Options, steps []step) error {
 	return e
 }
 
-// unready means that secrets which the run's steps bind have no usable value.
+// unready means that secrets of the run's steps have no usable value.
 type unready struct {
 	file string
 	why  []string // one line for each secret

@@ -19,13 +19,13 @@ import (
 	"github.com/custody-project/custody/workspace"
 )
 
-// What of an empty scratch disk a sandbox uses for itself.
+// The part of an empty scratch disk that the sandbox itself uses.
 const (
 	usedBytes = 4 << 20
 	usedFiles = 256
 )
 
-// files is what a run copies in and out.
+// files are the files that a run copies in and out.
 type files struct {
 	in    sandbox.Workdir
 	guard *workspace.Guard
@@ -40,7 +40,7 @@ func (f *files) Close() error {
 	return f.pick.Close()
 }
 
-// check checks what is copied in, and where files are copied out to.
+// check checks the directory that is copied in and the one that files are copied out to.
 func (f *files) check(ctx context.Context, o *Options, m *messages) error {
 	if o.Workdir != "" {
 		if err := f.measure(ctx, o, m); err != nil {
@@ -62,12 +62,12 @@ func (f *files) check(ctx context.Context, o *Options, m *messages) error {
 	return err
 }
 
-// git returns what makes git commands. Root runs it as the owner of the directory of --out, so that it reads that user's
-// configuration and no file that the owner cannot read; so safe.directory has nothing to protect.
+// git returns a function that makes git commands. Root runs git as the owner of the --out directory, so that git reads that user's
+// configuration, and only files that the owner can read; the protection of safe.directory is then not needed.
 func git(ctx context.Context, out string) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
-		// These would lead to another repository; git sets them for its hooks.
+		// Git sets these variables for its hooks. They would make it use another repository.
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 			name, _, _ := strings.Cut(kv, "=")
 			return name == "GIT_DIR" || name == "GIT_WORK_TREE" || name == "GIT_COMMON_DIR"
@@ -86,7 +86,7 @@ func sameFolder(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// measure finds out what of the directory is copied in, and whether the scratch disk has room for it.
+// measure selects the files of the directory to copy in, and checks that they fit on the scratch disk.
 func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error) {
 	dir := o.Workdir
 	f.pick, err = workspace.NewSelection(dir, o.Project.SecretFiles(filepath.Dir(o.File)), o.Home.Dir)
@@ -102,7 +102,7 @@ func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error
 	return fits(ctx, o.Home, size, o.Project.Limits.Disk)
 }
 
-// tooLarge means that a scratch disk has no room for a directory.
+// tooLarge means that a directory does not fit on a scratch disk.
 type tooLarge struct {
 	size                channel.Size
 	disk, bytes, places int64

@@ -13,22 +13,22 @@ import (
 
 const stallReason = "the record cannot be written"
 
-// freezer freezes the run's sandbox in the time in which the record cannot be written. Its methods are safe for
+// freezer freezes the run's sandbox while the record cannot be written. Its methods are safe for
 // concurrent use.
 //
 //	writable --stalled--> stalled (strict: frozen) --resumed--> writable
 type freezer struct {
 	notifier *notify.Notifier
 	messages *messages
-	meters   Meters // nil: nothing is counted
-	strict   bool   // record.mode: in degrade mode nothing is frozen
+	meters   Meters // nil: no metrics
+	strict   bool   // record.mode is strict; in degrade mode the sandbox is not frozen
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	id      string     // of the run, "" before it begins
 	sandbox *sandbox.Sandbox
 	frozen  bool
 	since   time.Time
-	thaw    func()         // ends the freeze in the metrics
+	thaw    func()         // records the end of the freeze in the metrics
 	waits   []sandbox.Wait // stalls that ended before there was a sandbox
 }
 
@@ -39,14 +39,14 @@ func (f *freezer) begin(id string) {
 	f.id = id
 }
 
-// waited returns the stalls so far, all before there was a sandbox.
+// waited returns the stalls before the sandbox was started.
 func (f *freezer) waited() []sandbox.Wait {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.waits
 }
 
-// started is called with the sandbox before its guest runs.
+// started sets the sandbox. It is called before the guest runs.
 func (f *freezer) started(ctx context.Context, s *sandbox.Sandbox) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,18 +63,18 @@ func (f *freezer) current() *sandbox.Sandbox {
 	return f.sandbox
 }
 
-// awake calls do with the sandbox, once there is one.
+// awake returns a function that calls do with the sandbox, or returns an error if it has not been started.
 func (f *freezer) awake(do func(*sandbox.Sandbox, context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		s := f.current()
 		if s == nil {
-			return errors.New("the run is just beginning: try again")
+			return errors.New("the run is starting: try again")
 		}
 		return do(s, ctx)
 	}
 }
 
-// stalled freezes the VM: in strict mode nothing may happen that is not recorded.
+// stalled is called when the record cannot be written. In strict mode it freezes the VM.
 func (f *freezer) stalled(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *freezer) stalled(err error) {
 	f.messages.problem(fmt.Errorf(stallReason+" (%w): the sandbox is frozen until it can", err))
 }
 
-// resumed lets the VM go on.
+// resumed is called when the record can be written again. It lets the VM run.
 func (f *freezer) resumed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

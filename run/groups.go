@@ -14,14 +14,14 @@ import (
 
 const (
 	groupsAt = "/sys/fs/cgroup"
-	// groupsTried keeps a host that has no control groups at all from being asked for ever.
+	// groupsTried is set in the environment after the first attempt, so that the program is not started again endlessly.
 	groupsTried = "CUSTODY_CGROUPS_TRIED"
 )
 
-// ErrNotRoot means that this process is not root's.
+// ErrNotRoot means that this process does not run as root.
 var ErrNotRoot = errors.New("this needs root")
 
-// RequireRoot returns ErrNotRoot unless this process is root's.
+// RequireRoot returns ErrNotRoot unless this process runs as root.
 func RequireRoot() error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
@@ -38,9 +38,9 @@ func RequireHost() error {
 	return needGroups()
 }
 
-// needGroups makes the host's control groups visible to this process where they are
-// not: `ip netns exec` mounts a bare /sys over them. The program begins again then, in a
-// mount namespace of its own; it returns only if there is nothing to do, or it fails.
+// needGroups makes the host's control groups visible to this process if they are hidden, for example
+// by `ip netns exec`, which mounts a new /sys over them. It mounts them in a new
+// mount namespace and executes the program again. It returns only if they are visible, or with an error.
 func needGroups() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(groupsAt, &st); err == nil && st.Type != unix.SYSFS_MAGIC || os.Getenv(groupsTried) != "" {
@@ -50,7 +50,7 @@ func needGroups() error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // never unlocked: the thread has a mount namespace of its own
+	runtime.LockOSThread() // never unlocked: the thread has another mount namespace
 	if err := errors.Join(mountGroups(), os.Chdir(dir)); err != nil {
 		return fmt.Errorf("the host's control groups are not at %s, and cannot be mounted: %w", groupsAt, err)
 	}
@@ -58,7 +58,7 @@ func needGroups() error {
 }
 
 // mountGroups mounts the kernel's control groups at groupsAt, for the calling thread
-// alone: one hierarchy of version 2, or those of version 1 that a VM's cage needs.
+// only: the hierarchy of version 2, or those of version 1 that a VM's control group needs.
 func mountGroups() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err
@@ -90,8 +90,8 @@ func mountGroups() error {
 	return nil
 }
 
-// hierarchies reads /proc/cgroups (cgroups(7)): for each controller of version 1
-// those that are mounted with it, as mount's options.
+// hierarchies parses /proc/cgroups (cgroups(7)). It returns for each controller of version 1
+// the mount options: all controllers of its hierarchy.
 func hierarchies(list string) map[string]string {
 	members, of := map[string][]string{}, map[string]string{}
 	for line := range strings.Lines(list) {

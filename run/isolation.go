@@ -18,10 +18,10 @@ import (
 	"github.com/custody-project/custody/vmm/tier"
 )
 
-// TierCache stores what probes of this host found, for all homes on it.
+// TierCache is the file with the results of this host's probes, for all homes on it.
 const TierCache = "/run/custody/tiers.json"
 
-// Tiers are the isolation tiers that there are drivers for, best first. runsc is the path of gVisor's program, "" for the usual ones.
+// Tiers returns the isolation tiers, best first. runsc is the path of gVisor's program, "" for the usual ones.
 func Tiers(runsc string) []tier.Candidate {
 	driver := func(kvm bool) func() (tier.Driver, error) {
 		return func() (tier.Driver, error) { return qemu.New(kvm) }
@@ -34,7 +34,7 @@ func Tiers(runsc string) []tier.Candidate {
 	}
 }
 
-// TierPicker picks the isolation of runs that start from a template.
+// TierPicker returns the picker of the isolation tier for runs that start from a template.
 func TierPicker(h *host.Host, t template.Template, notice func(string)) tier.Picker {
 	return tier.Picker{
 		Candidates: Tiers(h.Config().Isolation.Runsc), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
@@ -53,8 +53,8 @@ func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error
 	return d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
 }
 
-// RequiredTier is the tier that the host, the project or the user (flag) requires, "" if none does. It is an error if
-// they require different ones.
+// RequiredTier returns the tier that the host, the project or the user (flag) requires, or "" if none does. It returns an
+// error if they require different tiers.
 func RequiredTier(flag string, p project.File, h *host.Host) (string, error) {
 	var tiers, who []string
 	for _, r := range []struct{ tier, who string }{
@@ -78,8 +78,8 @@ func RequiredTier(flag string, p project.File, h *host.Host) (string, error) {
 	return tiers[0], nil
 }
 
-// coldImage returns an image that boots. Its memory has no name, so that nothing
-// stays of it however this process ends.
+// coldImage returns an image for a cold boot. Its memory is an anonymous file (memfd), which the kernel removes with
+// the last process that uses it.
 func coldImage(ctx context.Context, t template.Template, s template.Shape) (vmm.Image, error) {
 	fd, err := unix.MemfdCreate("custody-memory", unix.MFD_CLOEXEC)
 	if err != nil {

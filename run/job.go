@@ -1,8 +1,8 @@
 // Package run carries out one run, from a checked project file to its sealed record. It starts a sandbox with its
 // network and credentials, runs the steps in it, and closes the record and ships it to the store.
 //
-// Callers choose what a run is made from and where its output goes; see [Options]. They need nothing of the packages
-// below.
+// [Options] describe a run and where its output goes. Callers do not need the packages that this one
+// uses.
 package run
 
 import (
@@ -33,8 +33,8 @@ type Options struct {
 	Templates template.Store
 
 	Project project.File
-	File    string // path of the project's file; relative sources of secrets begin in its directory
-	// Command runs as the step "main" in place of the project's steps, with the project's secrets of these names.
+	File    string // path of the project's file; relative sources of secrets are relative to its directory
+	// Command, if set, runs as the step "main" instead of the project's steps, with the project's secrets named in Secrets.
 	Command []string
 	Secrets []string
 	Env     []project.Variable // of every step, in addition to the project's
@@ -42,14 +42,14 @@ type Options struct {
 	Template  string // "": the project's
 	Isolation string // the tier that the run must have, "": the best that works
 	Cold      bool   // boot the VM instead of restoring its snapshot
-	Workdir   string // copied to /workspace before the first step, "": nothing is
-	Out       string // gets the changed files of /workspace after the last step, "": nothing does
+	Workdir   string // directory to copy to /workspace before the first step; "": none
+	Out       string // directory for the changed files of /workspace after the last step; "": none
 	Version   string // of the program, for the record
 
 	// Accept reports whether the user accepts what an untrusted project file asks for. nil: no.
 	Accept func(*Untrusted) bool
-	// Attach is called when the steps are about to begin, and returns what they are connected to. Its second result is
-	// called after the last step. nil: the steps have no input, and their output goes to the record alone.
+	// Attach is called before the first step, and returns what the steps are connected to. Its second result is
+	// called after the last step. nil: the steps have no input, and their output is only recorded.
 	Attach func() (Console, func())
 
 	// Notice reports something to the user, Problem an error that does not end the run. Progress, if set, reports how
@@ -57,15 +57,15 @@ type Options struct {
 	Notice   func(string)
 	Progress func(string)
 	Problem  func(error)
-	Meters   Meters // nil: nothing is counted
+	Meters   Meters // nil: no metrics
 }
 
 // Console is what the steps of a run are connected to.
 type Console struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Live           bool // output is shown as it comes, in place of in blocks
-	// Window is the size of the terminal that the steps get, nil: they get none. Term is its type, for TERM.
+	Live           bool // output is shown without delay instead of in blocks
+	// Window is the size of the steps' terminal; nil: they have none. Term is its type, for TERM.
 	Window *channel.Winsize
 	Term   string
 
@@ -85,8 +85,8 @@ type Result struct {
 	ID       string
 	Tier     string
 	ExitCode int
-	Err      error // why the run failed, or why its record is not whole; nil where the exit code of a command says all
-	// Late is why the store or a checkpoint does not have all of the record yet. The log on this host is complete.
+	Err      error // why the run failed, or why its record is incomplete; nil if a command failed, which ExitCode reports
+	// Late is the reason if the store or a checkpoint lacks a part of the record. The log on this host is complete.
 	Late error
 }
 
@@ -106,7 +106,7 @@ type Job struct {
 	freezer  *freezer
 	template template.Template
 
-	// What follows is set as the run begins.
+	// The fields below are set at the start of the run.
 	id      string
 	brokers *Brokers
 	issuer  *secrets.Issuer
@@ -114,8 +114,8 @@ type Job struct {
 	record  *host.Run
 }
 
-// Prepare checks everything in a run's options in which a mistake can be made, and opens what the run needs. It starts
-// nothing. The caller closes the job.
+// Prepare checks the options of a run and opens what the run needs. It does not start
+// the run. The caller closes the job.
 func Prepare(ctx context.Context, o Options) (*Job, error) {
 	j := &Job{o: o, messages: &messages{toNotice: o.Notice, toProgress: o.Progress, toProblem: o.Problem}}
 	if err := j.prepare(ctx); err != nil {
@@ -183,7 +183,7 @@ func (j *Job) Close() error {
 // Mask returns text with the values of secrets and what looks like one replaced. It is safe for concurrent use.
 func (j *Job) Mask(text string) string { return j.messages.mask(text) }
 
-// recorder is the run's record for the parts that are made before it. They record nothing before the sandbox starts.
+// recorder writes to the run's record. The network and the issuer get it before the record is open, and use it after that.
 type recorder struct{ job *Job }
 
 func (r recorder) Record(ctx context.Context, ev audit.Event) (uint64, error) {
@@ -196,10 +196,10 @@ func (r recorder) Post(ctx context.Context, ev audit.Event) (uint64, error) {
 
 func (r recorder) Sync(ctx context.Context, seq uint64) error { return r.job.record.Sync(ctx, seq) }
 
-// stepError is why a step of the project failed.
+// stepError returns why a step of the project failed.
 func (j *Job) stepError(res sandbox.Result) error {
 	switch {
-	case res.Step == "" || len(j.o.Command) > 0: // of a command, the exit code says all
+	case res.Step == "" || len(j.o.Command) > 0: // the exit code reports the failure of a command
 		return res.Err
 	case res.Err != nil:
 		return fmt.Errorf("step %s: %w", res.Step, res.Err)

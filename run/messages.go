@@ -2,9 +2,9 @@ package run
 
 import "github.com/custody-project/custody/redact"
 
-// messages reports to the caller of a run, without the values of secrets. Its methods are safe for concurrent use.
+// messages reports to the caller of a run and masks secret values. Its methods are safe for concurrent use.
 type messages struct {
-	redactor             *redact.Redactor // nil before there is one: then no secret was read
+	redactor             *redact.Redactor // nil until Prepare has made it; no secret has been read before
 	toNotice, toProgress func(string)     // toProgress may be nil
 	toProblem            func(error)
 }
@@ -26,10 +26,10 @@ func (m *messages) progress(text string) {
 
 func (m *messages) problem(err error) { m.toProblem(m.masked(err)) }
 
-// masked returns an error without the values of secrets in its text.
+// masked returns the error with secret values masked in its text.
 func (m *messages) masked(err error) error { return &maskedError{err, m.mask} }
 
-// maskedError is an error whose text has no values of secrets.
+// maskedError is an error with secret values masked in its text.
 type maskedError struct {
 	err  error
 	mask func(string) string
@@ -38,5 +38,5 @@ type maskedError struct {
 // Error implements error.
 func (e *maskedError) Error() string { return e.mask(e.err.Error()) }
 
-// Unwrap gives the error as it is.
+// Unwrap returns the original error.
 func (e *maskedError) Unwrap() error { return e.err }

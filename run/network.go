@@ -10,7 +10,7 @@ import (
 // hostResolvers names the DNS servers of the host, for projects that name none.
 const hostResolvers = "/etc/resolv.conf"
 
-// Resolvers are the DNS servers that resolve the names which a project's policy allows.
+// Resolvers returns the DNS servers that resolve the names of a project's policy.
 func Resolvers(p project.File) ([]upstream.Server, error) {
 	var servers []upstream.Server
 	for _, s := range p.Resolvers {

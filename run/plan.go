@@ -15,13 +15,13 @@ import (
 	"github.com/custody-project/custody/sandbox"
 )
 
-// step is a step of the run: the command's one, or one of the project's.
+// step is a step of the run: the command, or a step of the project.
 type step struct {
 	name    string
 	argv    []string
 	dir     string
-	secrets []string // names of those that it gets
-	vars    []string // its plain variables, NAME=VALUE
+	secrets []string // names of the secrets that it gets
+	vars    []string // plain variables, NAME=VALUE
 	time    time.Duration
 }
 
@@ -31,7 +31,7 @@ type planner struct {
 	messages *messages
 }
 
-// plan decides which steps the run has, with which secrets and plain variables.
+// plan returns the steps of the run with their secrets and plain variables.
 func (p planner) plan() (steps []step, err error) {
 	file := &p.o.Project
 	if len(p.o.Command) == 0 && len(file.Steps) == 0 {
@@ -78,7 +78,7 @@ func (p planner) command() ([]step, error) {
 	return []step{{name: "main", argv: p.o.Command, dir: "/workspace", secrets: names, vars: vars}}, err
 }
 
-// variables are the plain variables of a step that gets the named secrets, NAME=VALUE. A nil step is the command's.
+// variables returns the plain variables, NAME=VALUE, of a step that gets the named secrets. s is nil for a command.
 func (p planner) variables(s *project.Step, names []string) ([]string, error) {
 	list, err := p.o.Project.Variables(s, names, p.o.Env)
 	if e := new(project.Error); errors.As(err, &e) {
@@ -96,7 +96,7 @@ func (p planner) variables(s *project.Step, names []string) ([]string, error) {
 	return vars, nil
 }
 
-// sandboxSteps are the steps, connected to the console.
+// sandboxSteps returns the steps, connected to the console.
 func (j *Job) sandboxSteps(c Console) []sandbox.Step {
 	env := j.environ(c)
 	var steps []sandbox.Step
@@ -109,7 +109,7 @@ func (j *Job) sandboxSteps(c Console) []sandbox.Step {
 	return steps
 }
 
-// environ is the environment that every step starts from.
+// environ returns the environment of all steps.
 func (j *Job) environ(c Console) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root",

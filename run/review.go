@@ -10,10 +10,10 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// maxReviewed bounds the findings that a review adds. The timeline shows what is beyond them.
+// maxReviewed bounds the number of findings that a review records. The timeline shows all disagreements.
 const maxReviewed = 100
 
-// review records where guest and host disagree, as findings. It is called when the guest is gone, before the run's end.
+// review records disagreements between guest and host as findings. It is called after the VM has ended, before the run's end is recorded.
 func (j *Job) review(ctx context.Context) error {
 	if err := j.record.Flush(ctx); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (j *Job) review(ctx context.Context) error {
 	return nil
 }
 
-// ended adds the run's end to its rows: it is recorded only after the review, and nothing comes in between.
+// ended adds an end event to the run's rows: the real one is recorded after the review.
 func ended(rows replay.Rows) replay.Rows {
 	return func(yield func(store.Row, error) bool) {
 		var last store.Row

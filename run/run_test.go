@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/vmm/vmtest"
 )
 
-// TestRun is a program that carries out a run without the command line.
+// TestRun executes a run without the command line.
 func TestRun(t *testing.T) {
 	ctx := t.Context()
 	h, err := host.Open(t.TempDir())
@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPrepareRefuses: what a run cannot be made from is refused before anything is started.
+// TestPrepareRefuses: Prepare returns an error for invalid options.
 func TestPrepareRefuses(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	check(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/vmm/template"
 )
 
-// Templates opens the templates of h. The guest's program is beside this one. What building a template prints goes to log.
+// Templates opens the templates of h. custody-guest must be in the directory of this program. Messages of builds go to log.
 func Templates(h *host.Host, log io.Writer) (template.Store, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -20,7 +20,7 @@ func Templates(h *host.Host, log io.Writer) (template.Store, error) {
 	return template.Store{Dir: h.Templates(), Guest: filepath.Join(filepath.Dir(self), "custody-guest"), Log: log}, nil
 }
 
-// MakeSnapshot makes the snapshot from which runs without limits of their own start, unless the template has it.
+// MakeSnapshot makes the snapshot for runs with default limits, unless the template has it.
 func MakeSnapshot(ctx context.Context, h *host.Host, t template.Template, notice func(string)) error {
 	required, err := RequiredTier("", project.Default(), h)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
-// Tidy closes the records of runs that died, revokes their credentials and removes what is left of their VMs. It does
-// all that it can, and returns the errors of the rest.
+// Tidy closes the records of runs whose process died, revokes their credentials and removes the control groups of their
+// VMs. It continues after an error, and returns all errors.
 func Tidy(ctx context.Context, h *host.Host, notice func(string)) error {
 	err := errors.Join(h.Tidy(ctx, notice), revokeLeft(ctx, h))
-	if os.Geteuid() != 0 { // then no VM was started from here
+	if os.Geteuid() != 0 { // only root starts VMs
 		return err
 	}
 	return errors.Join(err, qemu.Sweep())

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/project"
 )
 
-// Untrusted means that a project's file asks for more than an empty sandbox, and was not accepted as it is now.
+// Untrusted means that a project file requests access outside its sandbox, and that its current contents were not accepted.
 type Untrusted struct {
 	path, changed string
 	reach         []string
@@ -32,7 +32,7 @@ func (e *Untrusted) Hint() string {
 	return "read it, and accept it as it is now: custody trust " + e.path
 }
 
-// reachLines joins what a file asks for, each on a line of its own. The texts may be hostile: they get no control characters.
+// reachLines joins what a file requests, one per line. The texts may be hostile: control characters are replaced.
 func reachLines(reach []string) string {
 	for i, line := range reach {
 		reach[i] = strings.Map(printable, line)
@@ -48,7 +48,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// Overreach means that a project's file asks for more than host.yaml allows.
+// Overreach means that a project file requests more than host.yaml allows.
 type Overreach struct {
 	path   string
 	beyond []string
@@ -64,7 +64,7 @@ func (e *Overreach) Hint() string {
 	return "remove it from the project's file, or have it allowed under projects in " + host.ConfigFile
 }
 
-// CheckAllowed returns an error if the project's file at path asks for more than the host allows.
+// CheckAllowed returns an error if the project file at path requests more than the host allows.
 func CheckAllowed(h *host.Host, p *project.File, path string) error {
 	beyond, err := p.Beyond(h.Config().Projects)
 	if err != nil {
@@ -76,8 +76,8 @@ func CheckAllowed(h *host.Host, p *project.File, path string) error {
 	return nil
 }
 
-// CheckTrust returns an error unless the host allows what the project's file at path asks for, and the file asks for
-// nothing outside its sandbox or was accepted as it is now: before, or by accept, which may be nil.
+// CheckTrust returns an error unless the host allows what the project file at path requests, and either the file requests
+// nothing outside its sandbox or its current contents were accepted, before or now by accept. accept may be nil.
 func CheckTrust(ctx context.Context, h *host.Host, p *project.File, path string, accept func(*Untrusted) bool) error {
 	if err := CheckAllowed(h, p, path); err != nil {
 		return err
@@ -104,7 +104,7 @@ func CheckTrust(ctx context.Context, h *host.Host, p *project.File, path string,
 	return h.TrustStore().Accept(ctx, t)
 }
 
-// Trust accepts what the project's file at path asks for, as it is now, and returns that.
+// Trust accepts the current contents of the project file at path, and returns what the file requests.
 func Trust(ctx context.Context, h *host.Host, p *project.File, path string) (reach string, err error) {
 	if err := errors.Join(CheckAllowed(h, p, path), CheckOwner(path)); err != nil {
 		return "", err
@@ -120,8 +120,8 @@ func Trust(ctx context.Context, h *host.Host, p *project.File, path string) (rea
 	return reachLines(asks), h.TrustStore().Accept(ctx, t)
 }
 
-// CheckOwner returns an error unless the file, and what leads to it, belongs to root or to the user who calls, and
-// not everyone can write to it, as git demands of a repository (safe.directory).
+// CheckOwner returns an error unless the file and the directories above it belong to root or to the calling user and
+// are not writable by others. Git requires the same of a repository (safe.directory).
 func CheckOwner(path string) error {
 	err := host.CheckOwner(path, 0o002)
 	if e := new(host.OwnerError); errors.As(err, &e) {
@@ -133,7 +133,7 @@ func CheckOwner(path string) error {
 // ownerError means that others can change a project's file.
 type ownerError struct{ error }
 
-// Unwrap gives what others can change.
+// Unwrap returns the error of host.CheckOwner.
 func (e *ownerError) Unwrap() error { return e.error }
 
 // Hint returns what to do about it.

@@ -1,5 +1,5 @@
 // Command custody-guest is the first process of Custody's sandboxes: init of a VM without arguments, init of a gVisor
-// container with the argument "container". It is of no use outside one.
+// container with the argument "container".
 package main
 
 import (
