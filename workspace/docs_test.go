@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestListed: the page that lists what is not copied out under its own name, and what is taken for private, lists all of it.
+// TestListed: docs/operations.md lists all names that are not copied out unchanged or that are considered private.
 func TestListed(t *testing.T) {
 	b, err := os.ReadFile("../docs/operations.md")
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Suffix is added to the name of a file that is not copied out under its own.
+// Suffix is added to the name of a file that is not copied out under its own name.
 const Suffix = ".from-sandbox"
 
-// Executes reports why a file at this slash-separated path, relative to a directory of the host, would be executed there, or
-// would decide what is, without a person who starts it; "" if nothing is known to do so. All spellings
-// of a name that some file system takes for the same count as that name.
+// Executes returns the reason why a program of the host would execute a file at this path, or commands named in it, although
+// no person starts it; "" if no such program is known. The path is relative to a directory of the host, with slashes.
+// Executes treats spellings that some file system considers the same name as the same.
 func Executes(name string) string {
 	parts := strings.Split(fold(path.Clean(name)), "/")
 	for i, part := range parts {
@@ -27,7 +27,7 @@ func Executes(name string) string {
 	return file(parts[len(parts)-1])
 }
 
-// file reports why a file of this name would be executed in any folder.
+// file returns why a file of this name would be executed in any directory.
 func file(base string) string {
 	if why, ok := files[base]; ok {
 		return why
@@ -40,7 +40,7 @@ func file(base string) string {
 	return ""
 }
 
-// files are names of files that a program of the host obeys wherever they are.
+// files are names of files that a program of the host executes or follows in any directory, with the reason.
 var files = map[string]string{
 	"head":         "git takes its folder for a repository",
 	"custody.yaml": "custody runs the commands that it names", ".custodyignore": "custody leaves out of a workspace what it names",
@@ -64,7 +64,7 @@ var files = map[string]string{
 	".gitconfig": "git executes commands that it names",
 }
 
-// patterns are those of names, as path.Match has them.
+// patterns are patterns of such names, with the syntax of path.Match.
 var patterns = map[string]string{
 	".envrc*":   "direnv executes it",
 	"mise.toml": "mise executes its hooks", "mise.*.toml": "mise executes its hooks", ".mise.toml": "mise executes its hooks", ".mise.*.toml": "mise executes its hooks",
@@ -72,7 +72,7 @@ var patterns = map[string]string{
 	"*.code-workspace": "an editor runs its tasks",
 }
 
-// folders are names of folders all of whose files a program of the host obeys.
+// folders are names of directories whose files a program of the host executes or follows.
 var folders = map[string]string{
 	".vscode": "an editor runs its tasks", ".vscode-insiders": "an editor runs its tasks", ".idea": "an editor runs its configurations", ".fleet": "an editor runs its configurations",
 	".zed": "an editor runs its tasks", ".devcontainer": "an editor runs its commands", ".vim": "vim executes it", ".nvim": "neovim executes it", ".sublime": "an editor runs its builds",
@@ -86,8 +86,8 @@ var folders = map[string]string{
 	".ssh": "ssh runs commands that it names", ".config": "programs execute commands that it names",
 }
 
-// git reports why a file in a repository's .git would be executed. Only what git itself writes as
-// data is known not to be.
+// git returns why a file in a repository's .git would be executed. It returns "" only for files that git
+// writes as data.
 func git(rest []string) string {
 	const why = "git executes it, or commands that it names"
 	switch {
@@ -111,8 +111,8 @@ func git(rest []string) string {
 	return why
 }
 
-// mercurial reports why a file in a repository's .hg would be executed. Only what mercurial itself
-// writes as data is known not to be.
+// mercurial returns why a file in a repository's .hg would be executed. It returns "" only for files that mercurial
+// writes as data.
 func mercurial(rest []string) string {
 	switch {
 	case len(rest) == 1 && slices.Contains(hgFiles, rest[0]):

@@ -65,7 +65,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestConfigured: files that a repository's configuration names, as git reads it, are not replaced: hooks, filters, what is included.
+// TestConfigured: files that git's configuration of a repository names are not replaced: hooks, filters, included files.
 func TestConfigured(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	run := func(args ...string) *exec.Cmd {
@@ -122,7 +122,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestHooksInPlace: where hooks are in the repository's own directory, nothing is copied out under its own name.
+// TestHooksInPlace: if core.hooksPath is the repository's directory, no file is copied out under its own name.
 func TestHooksInPlace(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{{"init", "-q"}, {"config", "core.hooksPath", "."}} {
@@ -139,7 +139,7 @@ func TestHooksInPlace(t *testing.T) {
 	}
 }
 
-// FuzzExecutes: no spelling of a path that a file system takes for the same hides what it is.
+// FuzzExecutes: Executes gives the same result for all spellings that a file system considers the same path.
 func FuzzExecutes(f *testing.F) {
 	for _, s := range []string{".git/config", ".git/hooks/x", "a/.vscode/tasks.json", "HEAD", ".git/modules/a/b/config"} {
 		f.Add(s)

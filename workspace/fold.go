@@ -8,13 +8,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold returns one spelling for all names that some file system of Linux takes for the same. It is coarser
-// than any single one of them:
+// fold returns the same string for all names that some file system of Linux considers the same. It equates more
+// names than any single file system:
 //   - ext4 and f2fs with case folding compare names in Unicode's NFD, without regard to case, and up to Linux 6.12
 //     without code points that are ignored by default;
-//   - vfat and NTFS ignore dots and blanks at the end, and NTFS what follows a colon.
+//   - vfat and NTFS ignore dots and spaces at the end, and NTFS everything after a colon.
 //
-// Short names of vfat and NTFS are not undone; gitShort is the one that matters.
+// Short names of vfat and NTFS are not expanded; only gitShort matters.
 func fold(name string) string {
 	if ascii(name) {
 		name = strings.ToLower(name)
@@ -32,10 +32,10 @@ func fold(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// gitShort is what vfat and NTFS call a folder .git in names of eight letters.
+// gitShort is the short (8.3) name that vfat and NTFS give a directory .git.
 const gitShort = "git~1"
 
-// shown drops the code points that are ignored by default.
+// shown returns -1, which removes the rune, for code points that are ignored by default.
 func shown(r rune) rune {
 	if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
 		return -1

@@ -12,11 +12,11 @@ const (
 	inName   = `[^/]*`
 	anyByte  = `.`
 	oneOf    = `[^/]`
-	nothing  = `[^\x00-\x{10FFFF}]` // what nothing matches
+	nothing  = `[^\x00-\x{10FFFF}]` // matches nothing
 )
 
-// translate makes a regular expression of one of git's patterns (wildmatch). In a path a star stands for
-// no "/", but two of them alone between two of these do. The expression takes time in proportion to the name.
+// translate converts a git pattern (wildmatch) to a regular expression. In a path, "*" does not match
+// "/", but "**" as a complete path element does. The expression matches in time linear in the name's length.
 func translate(pattern string, isPath bool) (*regexp.Regexp, error) {
 	t := translator{rest: pattern, isPath: isPath, begun: true}
 	t.out.WriteString(`(?s)\A(?:`)
@@ -29,12 +29,12 @@ func translate(pattern string, isPath bool) (*regexp.Regexp, error) {
 
 type translator struct {
 	out    strings.Builder
-	rest   string // of the pattern
+	rest   string // the part of the pattern that has not been translated
 	isPath bool
-	begun  bool // the pattern begins here, or a "/" stands before
+	begun  bool // whether this is the pattern's beginning or follows a "/"
 }
 
-// next translates the first part of what is left.
+// next translates the next element of the pattern.
 func (t *translator) next() {
 	c := t.rest[0]
 	begun := t.begun
@@ -69,7 +69,7 @@ func (t *translator) pick(inPath, otherwise string) string {
 
 func (t *translator) literal(c byte) { t.out.WriteString(regexp.QuoteMeta(latin1(string([]byte{c})))) }
 
-// star translates one star, which is taken off, and those that follow.
+// star translates a star, which next has removed, and the stars that follow it.
 func (t *translator) star(begun bool) {
 	more := len(t.rest)
 	t.rest = strings.TrimLeft(t.rest, "*")
@@ -88,7 +88,7 @@ func (t *translator) star(begun bool) {
 	}
 }
 
-// set translates what stands in brackets, of which the first is taken off.
+// set translates a bracket expression, whose opening bracket next has removed.
 func (t *translator) set() {
 	in, rest, ok := parseSet(t.rest)
 	if t.rest = rest; !ok {
@@ -117,7 +117,7 @@ func (t *translator) set() {
 	t.out.WriteString("[" + ranges.String() + "]")
 }
 
-// parseSet reads a set of bytes up to its closing bracket. Without one, or with a class that does not exist, it is none.
+// parseSet parses a bracket expression up to its closing bracket. ok is false if there is none, or if a class does not exist.
 func parseSet(p string) (in [256]bool, rest string, ok bool) {
 	negated := p != "" && (p[0] == '!' || p[0] == '^')
 	if negated {
@@ -202,7 +202,7 @@ var (
 	isPunct = either(between('!', '/'), between(':', '@'), between('[', '`'), between('{', '~'))
 )
 
-// classes are those of [:alpha:] and the like.
+// classes are the character classes, such as [:alpha:].
 var classes = map[string]func(byte) bool{
 	"alnum": either(isLower, isUpper, isDigit), "alpha": either(isLower, isUpper), "blank": among(" \t"),
 	"cntrl": either(between(0, 0x1f), between(0x7f, 0x7f)), "digit": isDigit, "graph": between('!', '~'), "lower": isLower, "print": between(' ', '~'),

@@ -10,31 +10,31 @@ import (
 	"sync"
 )
 
-// Guard says under which names files of a workspace are written into a directory of the host. It is safe for concurrent use.
+// Guard decides under which names files of a workspace are written to a directory of the host. It is safe for concurrent use.
 type Guard struct {
 	out   string          // the directory, absolute
 	named map[string]bool // folded
-	infos []os.FileInfo   // of those that exist
-	home  os.FileInfo     // of $CUSTODY_HOME; nil if it is not there
+	infos []os.FileInfo   // of the named files that exist
+	home  os.FileInfo     // of $CUSTODY_HOME; nil if it does not exist
 	left  func(name string) bool
 
 	mu    sync.Mutex // guards repos
 	repos repositories
 }
 
-// GuardOptions describe what a Guard keeps beside what the host would execute.
+// GuardOptions describe what a Guard protects in addition to files that the host would execute.
 type GuardOptions struct {
 	// Named are files of the host that Custody reads or executes, such as the project's file.
 	Named []string
-	// Home is $CUSTODY_HOME, in which nothing is written.
+	// Home is $CUSTODY_HOME. Nothing is written to it.
 	Home string
-	// Left says of a path that the file there was not copied in: the sandbox does not know it, and so does not replace it. Nil: none was left out.
+	// Left reports whether the file at a path was not copied in. The sandbox cannot replace such a file, because it has not seen it. Nil: all files were copied in.
 	Left func(name string) bool
-	// Git asks git for its configuration; nil: nothing that it names is known.
+	// Git makes git commands, to read git's configuration; nil: files that it names are not protected.
 	Git Git
 }
 
-// NewGuard returns the guard of the directory out. It asks git for the configuration of the repository that out is in.
+// NewGuard returns the guard of the directory out. It reads the git configuration of the repository that contains out.
 func NewGuard(out string, o GuardOptions) (*Guard, error) {
 	abs, err := filepath.Abs(out)
 	if err != nil {
@@ -61,7 +61,7 @@ func NewGuard(out string, o GuardOptions) (*Guard, error) {
 	return g, nil
 }
 
-// File returns the name that a file at this path is written as. If it is not its own, why describes what would happen on the host.
+// File returns the name under which a file at this path is written. If it differs from name, why is the reason.
 func (g *Guard) File(name string) (as, why string) {
 	why = Executes(name)
 	switch {
@@ -79,7 +79,7 @@ func (g *Guard) File(name string) (as, why string) {
 	return name + Suffix, why
 }
 
-// Link reports why a symbolic link may not be made at this path; "" if it may. What it stands for is not known.
+// Link returns why a symbolic link must not be made at this path; "" if it may be. The link's target does not matter.
 func (g *Guard) Link(name string) (why string) {
 	for _, part := range strings.Split(fold(name), "/") {
 		if part == ".git" || part == gitShort {
@@ -92,7 +92,7 @@ func (g *Guard) Link(name string) (why string) {
 	return why
 }
 
-// Folder reports why nothing may be written into a directory that exists; "" if it may.
+// Folder returns why nothing may be written to an existing directory; "" if files may be.
 func (g *Guard) Folder(info fs.FileInfo) (why string) {
 	if g.home != nil && os.SameFile(g.home, info) {
 		return "it is CUSTODY_HOME"
@@ -100,8 +100,8 @@ func (g *Guard) Folder(info fs.FileInfo) (why string) {
 	return ""
 }
 
-// ofRepository reports whether the file controls a repository without a work tree that the host has: git
-// takes any folder with HEAD, objects and refs for one. No HEAD comes out of a sandbox but in .git.
+// ofRepository reports whether the file controls a bare repository of the host. Git considers each directory
+// with HEAD, objects and refs to be one. A sandbox cannot make one, because HEAD is copied out only in .git.
 func (g *Guard) ofRepository(name string) bool {
 	dir, base := path.Split(fold(name))
 	if path.Base(dir) != "hooks" && !slices.Contains(control, base) {
@@ -116,8 +116,8 @@ func (g *Guard) ofRepository(name string) bool {
 	return false
 }
 
-// configured reports whether git's configuration names the file: that of the directory's own repository, or of one below
-// it that the host has. A configuration that git cannot read is one that git does not obey.
+// configured reports whether git's configuration names the file: the configuration of the directory's repository, or of a
+// repository of the host below it. A configuration that git cannot read has no effect.
 func (g *Guard) configured(name string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *Guard) exists(name string) bool {
 }
 
 func (g *Guard) isNamed(name string) bool {
-	if g.named[fold(name)] { // some file systems do not distinguish them
+	if g.named[fold(name)] { // some file systems do not distinguish these spellings
 		return true
 	}
 	info, err := os.Stat(g.at(name))

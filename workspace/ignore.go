@@ -8,36 +8,36 @@ import (
 	"strings"
 )
 
-// IgnoreFile is the name of the file, in the directory that is copied in, that describes what is not copied.
+// IgnoreFile is the name of the file with the patterns of files that are not copied in. It is in the directory that is copied.
 const IgnoreFile = ".custodyignore"
 
-// maxIgnore is far more than a list of patterns that people write.
+// Bounds of an IgnoreFile, in bytes.
 const (
 	maxIgnore  = 64 << 10
-	maxPattern = 4 << 10 // what a path can have
+	maxPattern = 4 << 10 // PATH_MAX
 )
 
-// Ignore is what an IgnoreFile says. It is written as a .gitignore is, and means what that means
-// to git; only the one file counts, none in a directory below.
+// Ignore contains the patterns of an IgnoreFile, which has the syntax and semantics of a .gitignore
+// file. Only the file in the copied directory counts, not files in subdirectories.
 type Ignore struct{ rules []rule }
 
-// rule is one line of it.
+// rule is a line of an IgnoreFile.
 type rule struct {
-	keeps   bool   // the line begins with "!"
-	folders bool   // it ends with "/": is about directories only
-	base    bool   // it has no other "/": is about the last name of a path, wherever that is
-	literal string // what a path has to begin with
+	keeps   bool   // the line begins with "!": entries that match are not ignored
+	folders bool   // the line ends with "/": it matches directories only
+	base    bool   // the line has no other "/": it matches the last element of a path
+	literal string // the prefix that a path must have
 	rest    *regexp.Regexp
 }
 
-// ParseIgnore reads the content of an IgnoreFile. Git knows no wrong pattern, only those that match nothing.
+// ParseIgnore parses the content of an IgnoreFile. As in git, a malformed pattern is not an error; it matches nothing.
 func ParseIgnore(text []byte) (*Ignore, error) {
 	if len(text) > maxIgnore {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d", IgnoreFile, len(text), maxIgnore)
 	}
 	g := &Ignore{}
 	for line := range bytes.SplitSeq(bytes.TrimPrefix(text, []byte("\ufeff")), []byte("\n")) {
-		line, _, _ := strings.Cut(string(bytes.TrimSuffix(line, []byte("\r"))), "\x00") // the end of it for git
+		line, _, _ := strings.Cut(string(bytes.TrimSuffix(line, []byte("\r"))), "\x00") // git ignores the rest of the line
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -53,7 +53,7 @@ func ParseIgnore(text []byte) (*Ignore, error) {
 	return g, nil
 }
 
-// trimBlanks removes the blanks at the end of a line, but for one that a backslash stands before.
+// trimBlanks removes the spaces at the end of a line, except one after a backslash.
 func trimBlanks(line string) string {
 	end := len(line)
 	for i := 0; i < len(line); i++ {
@@ -88,21 +88,21 @@ func newRule(pattern string) (r rule, err error) {
 	return r, err
 }
 
-// Match reports whether an entry is left out because of a line that is about it. What is below a directory that is left out is so, too,
-// which the caller sees to: git does not look there. Without an IgnoreFile, g is nil and nothing is.
+// Match reports whether a line of the IgnoreFile excludes an entry. It does not check the directories above the entry:
+// the caller must skip everything below an excluded directory. g may be nil, for a directory without an IgnoreFile.
 func (g *Ignore) Match(name string, folder bool) bool {
 	if g == nil {
 		return false
 	}
-	for i := len(g.rules) - 1; i >= 0; i-- { // the last line that is about an entry counts
-		if r := &g.rules[i]; r.about(name, folder) {
+	for i := len(g.rules) - 1; i >= 0; i-- { // the last line that matches counts
+		if r := &g.rules[i]; r.matches(name, folder) {
 			return !r.keeps
 		}
 	}
 	return false
 }
 
-func (r *rule) about(name string, folder bool) bool {
+func (r *rule) matches(name string, folder bool) bool {
 	if r.folders && !folder {
 		return false
 	}
@@ -113,7 +113,7 @@ func (r *rule) about(name string, folder bool) bool {
 	return ok && r.rest.MatchString(latin1(rest))
 }
 
-// latin1 makes a rune of each byte: patterns are about bytes, as the names of files are.
+// latin1 converts each byte to a rune, because patterns and file names are sequences of bytes.
 func latin1(s string) string {
 	plain := true
 	for i := range len(s) {

@@ -13,14 +13,14 @@ import (
 	"testing"
 )
 
-// tree is what the oracle looks at: names that end in "/" are directories.
+// tree is the files of the oracle's repository: names that end in "/" are directories.
 var tree = []string{
 	"a", "b", "ab", "abc", "a b", "a ", "#a", "!a", "\\a", "*", "[a]", "a]", "-", "é", "x\xff", "A", "0", "a.b", ".a", "a.b.c",
 	"d/", "d/a", "d/b", "d/abc", "d/e/", "d/e/a", "d/e/f/", "d/e/f/a", "d/e/f/abc", "d/a.b", "d/.a", "abcd/", "abcd/a", "abcd/e/a",
 	"f/", "f/d/", "f/d/a", "f/d/e/a", "foo/", "foo/x/", "foo/x/bar", "foobar/", "foobar/bar", "foo/bar", "e/", "e/e/", "e/e/e/", "e/e/e/a",
 }
 
-// TestIgnore compares with git check-ignore, which decides what the syntax means.
+// TestIgnore compares with git check-ignore, which defines the semantics.
 func TestIgnore(t *testing.T) {
 	o := newOracle(t)
 	for _, text := range []string{
@@ -36,7 +36,7 @@ func TestIgnore(t *testing.T) {
 	}
 }
 
-// TestIgnoreRandom compares for patterns that chance makes of the parts that mean something.
+// TestIgnoreRandom compares random patterns of syntactically relevant parts.
 func TestIgnoreRandom(t *testing.T) {
 	o := newOracle(t)
 	parts := []string{"a", "b", "c", "d", "e", "f", "foo", "bar", "*", "**", "?", "/", "/", "[ab]", "[!a]", "[a-e]", "\\", "!", "#", " ", ".", "]", "[", "-", "[[:alpha:]]", "\xc3\xa9", "*/", "/**/", "**/"}
@@ -53,7 +53,7 @@ func TestIgnoreRandom(t *testing.T) {
 	}
 }
 
-// oracle is a repository of git with the tree in it.
+// oracle is a git repository that contains the tree.
 type oracle struct{ dir string }
 
 func newOracle(t *testing.T) oracle {
@@ -89,7 +89,7 @@ func (o oracle) git(t *testing.T, stdin string, args ...string) string {
 	return string(out)
 }
 
-// compare wants the same entries left out as git ignores.
+// compare checks that Match excludes the same entries as git ignores.
 func (o oracle) compare(t *testing.T, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(o.dir, ".gitignore"), []byte(text), 0o644); err != nil {
@@ -116,7 +116,7 @@ func (o oracle) compare(t *testing.T, text string) {
 	}
 }
 
-// left is Match as the walk of a tree uses it.
+// left calls Match for an entry and the directories above it.
 func left(g *Ignore, name string, folder bool) bool {
 	if dir := path.Dir(name); dir != "." && left(g, dir, true) {
 		return true
@@ -137,7 +137,7 @@ func TestIgnoreLimit(t *testing.T) {
 	if (*Ignore)(nil).Match("a", false) {
 		t.Error("without a list something is left out")
 	}
-	// A pattern that would take others for ever.
+	// A pattern on which a backtracking matcher would not end.
 	g, err := ParseIgnore([]byte(strings.Repeat("*a", 200) + "b\n" + strings.Repeat("**/", 200) + "b\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestIgnoreLimit(t *testing.T) {
 	}
 }
 
-// FuzzIgnore: whatever a list says, reading it and asking it ends.
+// FuzzIgnore: parsing and matching end for all inputs.
 func FuzzIgnore(f *testing.F) {
 	for _, text := range []string{"a\n!b\n", "[[:alpha:]-\\]", "d/**/a", "\\"} {
 		f.Add(text, "d/a")

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OutError is a directory that files cannot be copied out to.
+// OutError means that files cannot be copied out to a directory.
 type OutError struct {
 	Dir  string
 	Why  string
@@ -24,7 +24,7 @@ func (e *OutError) Error() string { return "--out " + e.Dir + ": " + e.Why }
 // Hint returns what to do about it.
 func (e *OutError) Hint() string { return e.hint }
 
-// CheckOut returns an error if files could not be copied out to dir, or should not be: it is tried. home is $CUSTODY_HOME.
+// CheckOut returns an error if files cannot or must not be copied out to dir. It tries to write there. home is $CUSTODY_HOME.
 func CheckOut(dir, home string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -45,7 +45,7 @@ func CheckOut(dir, home string) error {
 
 func tryWriting(dir string) error {
 	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_WRONLY, 0o600)
-	if err != nil { // the file system may know no files without names
+	if err != nil { // the file system may not support O_TMPFILE
 		if f, err = os.OpenFile(filepath.Join(dir, ".custody-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
 			return err
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Private reports why a file at this path may hold what is meant for no one else, as far as its name shows; "" if it
-// does not. look: it does if its content has a key or a password in it. Letters are compared without regard to case.
+// Private returns why the name of a file suggests that it contains credentials or private data; "" if it does not. If look
+// is set, the file's content decides: it must be searched for a key or a password. Private ignores case.
 func Private(name string) (why string, look bool) {
 	parts := strings.Split(strings.ToLower(path.Clean(name)), "/")
 	base := parts[len(parts)-1]
@@ -33,7 +33,7 @@ func Private(name string) (why string, look bool) {
 	return "", suffix == ".pem" || strings.HasSuffix(path.Clean(name), ".git/config") || strings.Contains(base, "key") || strings.Contains(base, "_rsa")
 }
 
-// isExample reports whether the end of a name reports that the file is there to be copied and filled in.
+// isExample reports whether the end of a name marks the file as an example without real values.
 func isExample(suffix string) bool {
 	for _, word := range []string{"example", "sample", "template", "dist", "defaults"} {
 		if strings.Contains(suffix, word) {
@@ -43,28 +43,28 @@ func isExample(suffix string) bool {
 	return false
 }
 
-// maxHead is how much of a file is looked at for a key: what comes before one in a bundle with certificates.
+// maxHead is the number of bytes at the beginning of a file that are searched for a key. A bundle can have certificates before it.
 const maxHead = 64 << 10
 
-// holds describes what of a key or a password there is in a text.
-func holds(text []byte) string {
+// findKey returns a description of the key or password that a text contains, or "".
+func findKey(text []byte) string {
 	switch {
 	case bytes.Contains(text, []byte("PRIVATE KEY-----")), bytes.HasPrefix(text, []byte("PuTTY-User-Key-File-")):
-		return "it holds a private key"
+		return "it contains a private key"
 	case gitPassword.Match(text):
-		return "it holds a password or a token for a repository"
+		return "it contains a password or a token for a repository"
 	}
 	return ""
 }
 
-// gitPassword is what CI systems and people leave in a repository's configuration.
+// gitPassword matches credentials that CI systems and users write to a repository's configuration.
 var gitPassword = regexp.MustCompile(`(?i)extraheader\s*=\s*authorization|url\s*=\s*https?://[^/\s:@]*:[^/\s@]+@`)
 
-// privateFiles are names of files that hold credentials wherever they are.
+// privateFiles are names of files that contain credentials in any directory.
 var privateFiles = map[string]string{
 	".env": "programs keep credentials there", ".envrc": "direnv keeps credentials there", ".netrc": "curl and git keep passwords there", "_netrc": "curl and git keep passwords there",
 	".git-credentials": "git keeps passwords there", ".npmrc": "npm keeps tokens there", ".pypirc": "Python's uploads keep tokens there",
-	".pgpass": "PostgreSQL keeps passwords there", ".my.cnf": "MySQL keeps passwords there", ".mylogin.cnf": "MySQL keeps passwords there", ".htpasswd": "it holds hashes of passwords",
+	".pgpass": "PostgreSQL keeps passwords there", ".my.cnf": "MySQL keeps passwords there", ".mylogin.cnf": "MySQL keeps passwords there", ".htpasswd": "it contains hashes of passwords",
 	"id_rsa": "it is a private key", "id_dsa": "it is a private key", "id_ecdsa": "it is a private key", "id_ed25519": "it is a private key",
 	"id_ecdsa_sk": "it is a private key", "id_ed25519_sk": "it is a private key",
 	"kubeconfig": "Kubernetes keeps credentials there", ".dockercfg": "Docker keeps passwords there", ".vault-token": "it is a token of Vault's", ".terraformrc": "Terraform keeps tokens there",
@@ -74,21 +74,21 @@ var privateFiles = map[string]string{
 	".bash_history": "what was typed may hold credentials", ".zsh_history": "what was typed may hold credentials", ".python_history": "what was typed may hold credentials", ".psql_history": "what was typed may hold credentials",
 }
 
-// privateIn are files that hold credentials in a folder of that name.
+// privateIn are files that contain credentials in a directory of this name.
 var privateIn = map[string]string{
 	".docker/config.json": "Docker keeps passwords there", ".kube/config": "Kubernetes keeps credentials there", ".m2/settings.xml": "Maven keeps passwords there",
 	".cargo/credentials": "cargo keeps tokens there", ".cargo/credentials.toml": "cargo keeps tokens there", ".gem/credentials": "RubyGems keeps tokens there",
 	"gh/hosts.yml": "GitHub's program keeps tokens there", ".gradle/gradle.properties": "Gradle keeps passwords there", ".bundle/config": "Bundler keeps passwords there",
 }
 
-// privateFolders are names of folders in which all files may be private.
+// privateFolders are names of directories in which all files may be private.
 var privateFolders = map[string]string{
 	".ssh": "ssh keeps keys there", ".gnupg": "GnuPG keeps keys there", ".aws": "AWS's programs keep keys there", ".azure": "Azure's programs keep tokens there",
 	"gcloud": "Google's programs keep credentials there", ".password-store": "pass keeps passwords there",
 }
 
-// privateSuffixes end the names of files that hold keys.
+// privateSuffixes are suffixes of the names of files that contain keys.
 var privateSuffixes = map[string]string{
-	".p12": "it holds a private key", ".pfx": "it holds a private key", ".jks": "it holds private keys", ".keystore": "it holds private keys",
-	".ppk": "it is a private key", ".kdbx": "it holds passwords", ".ovpn": "it holds the key of a network",
+	".p12": "it contains a private key", ".pfx": "it findKey a private key", ".jks": "it findKey private keys", ".keystore": "it findKey private keys",
+	".ppk": "it is a private key", ".kdbx": "it contains passwords", ".ovpn": "it findKey the key of a network",
 }

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Git returns the command that runs git with arguments, as the user whom the files belong to.
+// Git returns a git command with these arguments, which runs as the owner of the files.
 type Git func(args ...string) *exec.Cmd
 
-// repositories knows what the configuration of git names: the hooks' folder (core.hooksPath), filters,
-// editors, aliases. A step that changed such a file would have it executed by the next git command.
+// repositories contains the files that the configurations of repositories name: the hooks directory (core.hooksPath), filters,
+// editors, aliases. The next git command would execute such a file after a step has changed it.
 type repositories struct {
 	git   Git
 	known map[string][]string // by a repository's directory: the folded paths of what its configuration names
-	hooks []string            // folded relative values of core.hooksPath: they are a folder of each repository
+	hooks []string            // folded relative values of core.hooksPath: a directory in each repository
 }
 
-// find reads the configuration of the repository that dir is in.
+// find reads the configuration of the repository that contains dir.
 func (r *repositories) find(dir string) error {
 	if r.git == nil {
 		return nil
@@ -36,7 +36,7 @@ func (r *repositories) find(dir string) error {
 	}
 	out, err := r.git("-C", dir, "config", "--null", "--list").Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil // what is not installed executes nothing
+		return nil // git is not installed
 	}
 	if err != nil {
 		return fmt.Errorf("read git's configuration of %s: %w", dir, withOutput(err))
@@ -48,7 +48,7 @@ func (r *repositories) find(dir string) error {
 	return nil
 }
 
-// add takes each word of a setting's value for the name of a file or folder. Most name none.
+// add adds each word of a setting's value as the name of a file or directory, although most words are not.
 func (r *repositories) add(dir, top, key, value string) {
 	if isData(key) {
 		return
@@ -56,7 +56,7 @@ func (r *repositories) add(dir, top, key, value string) {
 	hooks := key == "core.hookspath"
 	words := strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t\n\"'`;&|<>()$={}!\\", c) })
 	if hooks {
-		words = []string{value} // a path, whatever its letters
+		words = []string{value} // the value is one path
 	}
 	for _, word := range words {
 		if rest, ok := strings.CutPrefix(word, "~/"); ok {
@@ -77,7 +77,7 @@ func (r *repositories) add(dir, top, key, value string) {
 	}
 }
 
-// isData reports whether a setting names no command: its words would only be taken for files by chance.
+// isData reports whether a setting never names a command or file.
 func isData(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
 	switch section {
@@ -90,7 +90,7 @@ func isData(key string) bool {
 	return key == "init.defaultbranch"
 }
 
-// names reports whether the configuration of a repository names the file at an absolute path, or a folder that it is in.
+// names reports whether the configuration of a repository names the file at an absolute path, or a directory above it.
 func (r *repositories) names(path string) bool {
 	path = fold(filepath.ToSlash(path))
 	for _, named := range r.known {

@@ -9,32 +9,32 @@ import (
 	"path/filepath"
 )
 
-// Selection is what of a directory of the host is copied into a sandbox: all of it, but for what the directory's IgnoreFile
-// names, the files that secrets are read from, and Custody's own. It is for one goroutine.
+// Selection selects the files of a host directory that are copied into a sandbox: all files except those that the
+// directory's IgnoreFile excludes, files that secrets are read from, and $CUSTODY_HOME. It is not safe for concurrent use.
 type Selection struct {
-	root   *os.Root
-	ignore *Ignore
-	never  []never
-	told   map[string]bool
-	// Notices are what a person should know about what is copied, and what is not, so far.
+	root    *os.Root
+	ignore  *Ignore
+	never   []never
+	noticed map[string]bool // the names of entries with a notice
+	// Notices are messages for the user about files that are not copied, and about private files that are.
 	Notices []string
 }
 
-// never is a file or directory that is not copied whatever the IgnoreFile says.
+// never is a file or directory that is never copied, regardless of the IgnoreFile.
 type never struct {
 	names []string    // below the directory; none if it is elsewhere
-	info  os.FileInfo // nil if it is not there
+	info  os.FileInfo // nil if it does not exist
 	why   string
 }
 
-// NewSelection returns what is copied of dir. secrets are the files that secrets are read from, by the name of
-// the secret; home is $CUSTODY_HOME. The caller closes it.
+// NewSelection returns the selection of dir. secrets are the paths of files that secrets are read from, by the name of
+// the secret; home is $CUSTODY_HOME. The caller closes the selection.
 func NewSelection(dir string, secrets map[string]string, home string) (*Selection, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{root: root, told: map[string]bool{}}
+	s := &Selection{root: root, noticed: map[string]bool{}}
 	if s.ignore, err = readIgnore(root); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -72,7 +72,7 @@ func readIgnore(root *os.Root) (*Ignore, error) {
 	return ParseIgnore(text)
 }
 
-// below are the names under which a path is in a directory: its own, and that of what it leads to.
+// below returns the relative names of a path in a directory: the name of the path itself, and that of a link's target.
 func below(dir, path string) (names []string) {
 	dir, err1 := filepath.Abs(dir)
 	path, err2 := filepath.Abs(path)
@@ -87,7 +87,7 @@ func below(dir, path string) (names []string) {
 	return names
 }
 
-// resolved is a path without links, as far as it is there.
+// resolved returns a path with symbolic links resolved, as far as the path exists.
 func resolved(path string) string {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		return to
@@ -98,11 +98,11 @@ func resolved(path string) string {
 	return path
 }
 
-// Leave reports that an entry is not copied; of a directory nothing below it is.
+// Leave reports whether an entry, and for a directory everything below it, is not copied.
 func (s *Selection) Leave(name string, info fs.FileInfo) bool {
 	for _, n := range s.never {
 		if n.is(name, info) {
-			s.tell(name, fmt.Sprintf("%q is not copied in: %s", name, n.why))
+			s.notice(name, fmt.Sprintf("%q is not copied in: %s", name, n.why))
 			return true
 		}
 	}
@@ -110,12 +110,12 @@ func (s *Selection) Leave(name string, info fs.FileInfo) bool {
 		return true
 	}
 	if why := s.private(name, info); why != "" {
-		s.tell(name, fmt.Sprintf("%q is copied in and may be private: %s; a line in %s leaves it out", name, why, IgnoreFile))
+		s.notice(name, fmt.Sprintf("%q is copied in and may be private: %s; a line in %s leaves it out", name, why, IgnoreFile))
 	}
 	return false
 }
 
-// Ignored reports whether the IgnoreFile leaves out a file at this path, or a directory that it is in.
+// Ignored reports whether the IgnoreFile excludes a file at this path, or a directory above it.
 func (s *Selection) Ignored(name string) bool {
 	for i := range name {
 		if name[i] == '/' && s.ignore.Match(name[:i], true) {
@@ -134,14 +134,14 @@ func (n *never) is(name string, info fs.FileInfo) bool {
 	return n.info != nil && os.SameFile(n.info, info)
 }
 
-func (s *Selection) tell(name, text string) {
-	if !s.told[name] {
-		s.told[name] = true
+func (s *Selection) notice(name, text string) {
+	if !s.noticed[name] {
+		s.noticed[name] = true
 		s.Notices = append(s.Notices, text)
 	}
 }
 
-// private reports why a file may be meant for no one else, as far as its name and its beginning show.
+// private returns why a file's name or the beginning of its content suggests that it is private; "" if it does not.
 func (s *Selection) private(name string, info fs.FileInfo) string {
 	if info.IsDir() {
 		return ""
@@ -162,5 +162,5 @@ func (s *Selection) private(name string, info fs.FileInfo) string {
 	if err != nil {
 		return ""
 	}
-	return holds(head)
+	return findKey(head)
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// made makes files; a name that ends in "/" is a directory, a value "-> x" a link.
-func made(t *testing.T, dir string, files map[string]string) {
+// makeFiles makes files; a name that ends in "/" is a directory, a value "-> x" a link.
+func makeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for name := range files {
@@ -34,7 +34,7 @@ func made(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// selected are the files of dir that the selection takes, found by a plain walk.
+// selected returns the files of dir that the selection includes, found with filepath.WalkDir.
 func selected(t *testing.T, s *Selection, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -63,11 +63,11 @@ func selected(t *testing.T, s *Selection, dir string) (names []string) {
 	return names
 }
 
-// TestSelection: the files of secrets and CUSTODY_HOME are not copied, however they are named and linked.
+// TestSelection: the files of secrets and CUSTODY_HOME are not copied, also under other names and links.
 func TestSelection(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "dir")
-	made(t, top, map[string]string{
+	makeFiles(t, top, map[string]string{
 		"dir/a": "", "dir/sub/a": "", "dir/token": "value", "dir/sub/key": "value", "dir/link": "-> sub/key", "dir/linked/": "", "dir/way": "-> linked",
 		"dir/linked/token": "", "dir/home/keys/host.key": "", "dir/out": "-> ../elsewhere", "elsewhere": "value", "dir/lost/": "",
 	})
@@ -85,7 +85,7 @@ func TestSelection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made(t, dir, map[string]string{"lost/not-yet": "made later"})
+		makeFiles(t, dir, map[string]string{"lost/not-yet": "made later"})
 		if got, want := selected(t, s, dir), []string{"a", "out", "sub/a", "way"}; !slices.Equal(got, want) {
 			t.Errorf("%s: copied are %q, want %q", from, got, want)
 		}
@@ -100,7 +100,7 @@ func TestSelection(t *testing.T) {
 
 func TestSelectionIgnores(t *testing.T) {
 	dir := t.TempDir()
-	made(t, dir, map[string]string{IgnoreFile: "*.bin\nout/\n!out/keep\n", "a.bin": "", "a": "", "out/keep": "", "out/x": "", "sub/b.bin": "", "sub/b": "", "sub/" + IgnoreFile: "b\n"})
+	makeFiles(t, dir, map[string]string{IgnoreFile: "*.bin\nout/\n!out/keep\n", "a.bin": "", "a": "", "out/keep": "", "out/x": "", "sub/b.bin": "", "sub/b": "", "sub/" + IgnoreFile: "b\n"})
 	s, err := NewSelection(dir, nil, "/nowhere")
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestPrivate(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	made(t, dir, map[string]string{
+	makeFiles(t, dir, map[string]string{
 		"rsa.key": "-----BEGIN RSA PRIVATE KEY-----\n", "bundle.pem": strings.Repeat("-----BEGIN CERTIFICATE-----\n", 900) + "-----BEGIN ENCRYPTED PRIVATE KEY-----\n",
 		"a.key": "-----BEGIN PUBLIC KEY-----\n", "ssh_key": "-----BEGIN OPENSSH PRIVATE KEY-----\n", "putty_key": "PuTTY-User-Key-File-3: x", "keyboard.txt": "qwerty", ".git/config": "[remote \"origin\"]\n\turl = https://me:token@git.example/x\n", "sub/.git/config": "[http]\n\textraheader = AUTHORIZATION: basic eDp0b2tlbg==\n", "b/.git/config": "\turl = https://git.example/x\n", "key": "-> rsa.key",
 	})
@@ -164,7 +164,7 @@ func TestPrivate(t *testing.T) {
 	}
 	defer s.Close()
 	selected(t, s, dir)
-	selected(t, s, dir) // which says nothing twice
+	selected(t, s, dir) // adds no notice twice
 	told := strings.Join(s.Notices, "\n")
 	if len(s.Notices) != 6 || !strings.Contains(told, `".git/config"`) || !strings.Contains(told, `"sub/.git/config"`) || !strings.Contains(told, "rsa.key") || !strings.Contains(told, "bundle.pem") || !strings.Contains(told, "ssh_key") || !strings.Contains(told, "putty_key") {
 		t.Errorf("notices\n%s", told)
@@ -173,7 +173,7 @@ func TestPrivate(t *testing.T) {
 
 func TestCheckOut(t *testing.T) {
 	top := t.TempDir()
-	made(t, top, map[string]string{"out/": "", "file": "", "home/keys/": "", "link": "-> home", "loop": "-> loop"})
+	makeFiles(t, top, map[string]string{"out/": "", "file": "", "home/keys/": "", "link": "-> home", "loop": "-> loop"})
 	home := filepath.Join(top, "home")
 	for name, want := range map[string]string{
 		"out": "", "": "", "none": "no such directory", "none/below": "no such directory", "file": "not a directory", "file/below": "not a directory", "home": "in CUSTODY_HOME", "home/keys": "in CUSTODY_HOME",
