@@ -11,7 +11,7 @@
 //	  committer: one Sync for all that wait, then for each
 //	  Names.Open and, last of all, the answer
 //
-// Everything is bounded. When the record stalls the committer stands still, the
+// Everything is bounded. When the record stalls the committer stops, the
 // queue fills, the readers stop reading, and the kernel drops what the guest sends
 // on: the guest waits, the record does not suffer. When the workers are busy a
 // question for a direct name is answered SERVFAIL immediately, and recorded.

@@ -285,7 +285,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStop ends the server while the record stands still.
+// TestStop ends the server while the record is stalled.
 func TestStop(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	s.disk.full.Store(true)

@@ -45,6 +45,20 @@ var commentIdioms = compiled([]idiom{
 	{`\b(nobody|somebody|anybody)'s\b`, "name the owner"},
 	{`\bwho may\b`, "name the user"},
 	{`\bby another way\b`, "over a separate trusted channel"},
+	{`\binmates?\b`, "process"},
+	{`\bcages?\b`, "control group"},
+	{`\bobituar(y|ies)\b`, "the reason of the end"},
+	{`\bloose ends?\b`, "unconnected"},
+	{`\b(machine|guest|vm|sandbox|clock|record|store|committer) (then )?stands? still\b`, "is paused, is stalled"},
+	{`\bwho waits\b`, "name the waiter"},
+	{`\bbelieves? in\b`, "trusts"},
+	{`\bnone of (its|our|their|\w+'s) business\b`, "does not check, does not use"},
+	{`\bwrit(e|es|ten) down\b`, "records, stores"},
+	{`\btakes? itself for\b`, "name the state"},
+	{`\bonce more\b`, "again"},
+	{`\bbehind (its|our|their) backs?\b`, "name the actor: the kernel, another process"},
+	{`\b(speaks?|sends?|leads?) unasked\b`, "unsolicited"},
+	{`\bstep under way\b`, "the current step"},
 })
 
 type idiom struct{ pattern, instead string }

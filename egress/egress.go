@@ -130,7 +130,7 @@ func opened(p *netpolicy.Policy) []string {
 	return names
 }
 
-// Tap is the sandbox's end of the cable.
+// Tap is the sandbox's end of the connection.
 func (n *Network) Tap() *os.File { return n.fence.Tap() }
 
 // Trust is the certificate, as PEM, with which the guest has to trust the

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// sighted writes down what the fence saw. Flows to the gateway are the gateway's
+// sighted records what the fence observed. Flows to the gateway are the gateway's
 // to report, since it knows what became of them, and the resolver's questions the resolver's.
 func (n *Network) sighted(ev fence.Event) {
 	if ev.Lost > 0 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// self knows the host's own addresses, to which no name may lead unasked. The
+// self knows the host's own addresses, to which no name may resolve unless the policy allows it. The
 // zero value is ready.
 type self struct {
 	mu    sync.Mutex // guards what follows

@@ -9,7 +9,7 @@ import (
 )
 
 // witness is the record as the enforcers see it: it adds to each event what
-// only the sandbox knows, the step under way and the process behind a flow.
+// only the sandbox knows, the current step and the process behind a flow.
 type witness struct {
 	recorder Recorder
 	attempts *attempts

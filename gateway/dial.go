@@ -115,7 +115,7 @@ func (c *conn) attempt(ctx context.Context, peer netip.AddrPort, further bool) (
 	return c.life.adopt(s.(*net.TCPConn), peer)
 }
 
-// try puts a peer under the eyes of Recheck, and asks once more: the policy may
+// try puts a peer under the eyes of Recheck, and asks again: the policy may
 // have changed since the name was decided on.
 func (c *conn) try(peer netip.AddrPort) bool {
 	c.life.mu.Lock()

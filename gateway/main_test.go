@@ -16,7 +16,7 @@ import (
 )
 
 // The tests run in network namespaces of their own, which vanish with the
-// process: this test binary starts itself once more in a new one, the site.
+// process: this test binary starts itself again in a new one, the site.
 //
 //	+- site ----------------------------------+   +- sandbox ------------------+
 //	| lo: 127.0.0.1, ::1                      |   | lo: 198.18.0.0/16 (AnyIP)  |

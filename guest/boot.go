@@ -73,7 +73,7 @@ func loadModule(path string) error {
 // moveRoot leaves the initramfs for a tmpfs, because pivot_root, with which
 // each cell changes to its own root, cannot leave an initramfs.
 func moveRoot() error {
-	os.Remove("/init") // its memory is needed no more than its name
+	os.Remove("/init") // frees its memory
 	if err := os.Mkdir("/root.new", 0o700); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func mountSystem() error {
 	return nil
 }
 
-// openConsole has what the init says go to the console, where there is one.
+// openConsole sends init's output to the console, if there is one.
 func openConsole() error {
 	fd, err := unix.Open("/dev/console", unix.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func setSwitches() error {
 		"kernel/dmesg_restrict":            "1",
 		"kernel/kptr_restrict":             "2",
 		"kernel/unprivileged_bpf_disabled": "1",
-		"kernel/panic_on_oops":             "1", // a kernel that has been hurt ends the VM
+		"kernel/panic_on_oops":             "1", // a kernel oops ends the VM
 		"kernel/sysrq":                     "0",
 		"kernel/core_pattern":              "core",
 		"kernel/modules_disabled":          "1",

@@ -17,7 +17,7 @@ import (
 // channelFD is the descriptor of the channel that the container's runtime passes to init.
 const channelFD = 3
 
-// RunContainer is the life of a container whose kernel is gVisor's sentry: the host has mounted the cells'
+// RunContainer is init of a container whose kernel is gVisor's sentry: the host has mounted the cells'
 // root, set up the network and observes the processes, so that init starts no sensor. It returns when the
 // channel has ended.
 func RunContainer(ctx context.Context) error {
@@ -30,7 +30,7 @@ func RunContainer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("boot: %w", err)
 	}
-	if err := channel.SayReady(port); err != nil {
+	if err := channel.SendReady(port); err != nil {
 		return fmt.Errorf("report to the host: %w", err)
 	}
 	wake, err := channel.AwaitWake(port)
@@ -38,13 +38,13 @@ func RunContainer(ctx context.Context) error {
 		err = liveInContainer(ctx, port, st, wake)
 	}
 	if err != nil {
-		channel.SayAwake(port, channel.Awake{Error: err.Error()})
+		channel.SendAwake(port, channel.Awake{Error: err.Error()})
 		return fmt.Errorf("wake: %w", err)
 	}
 	return nil
 }
 
-// bootContainer prepares what the cells stand on.
+// bootContainer prepares the resources of the cells.
 func bootContainer() (*stage, error) {
 	for _, step := range []struct {
 		what string
@@ -70,7 +70,7 @@ func bootContainer() (*stage, error) {
 		return nil, err
 	}
 	var err error
-	if st.beliefs, err = newBeliefs(); err != nil {
+	if st.trustFiles, err = newTrustFiles(); err != nil {
 		return nil, err
 	}
 	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells"), Sentry: true})
@@ -152,7 +152,7 @@ func liveInContainer(ctx context.Context, port *port, st *stage, w channel.Wake)
 		return err
 	}
 	if len(w.Trust) > 0 {
-		if err := st.beliefs.add(w.Trust); err != nil {
+		if err := st.trustFiles.add(w.Trust); err != nil {
 			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
 		}
 	}

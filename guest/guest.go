@@ -1,14 +1,14 @@
-// Package guest is the first process of the VM: it boots it, waits to be
-// snapshotted, wakes with what the host says, and runs the steps.
+// Package guest is the first process of the VM (init): it boots the guest, waits for the
+// snapshot, applies the host's Wake message, and runs the steps.
 //
 //	boot --> sensors loaded --> stage, rehearsal --> READY --> waits for Wake   <- a snapshot is taken here
 //	                                                               |
 //	                    clock, randomness, identity, disk, limits <-+           <- once, after each restore
 //	          |
 //	          v
-//	     Awake said --> serves the channel --> channel ended --> power off
+//	     Awake sent -->  serves the channel --> channel ended --> power off
 //
-// Nothing that a step does may stop it: it lives in a control group with
+// No step can stop it: it runs in a control group with
 // memory of its own and most of the CPU's weight, outside every cell's
 // namespaces, and the kernel never kills it for memory.
 package guest
@@ -50,7 +50,7 @@ const (
 	groupDir    = "/sys/fs/cgroup"
 )
 
-// Run is the whole life of the VM. It returns only when it is over.
+// Run boots the guest and serves the host. It returns only on failure or when the channel has ended.
 func Run(ctx context.Context, load func() (Sensor, error)) error {
 	if err := boot(); err != nil {
 		return fmt.Errorf("boot: %w", err)
@@ -61,7 +61,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	}
 	defer s.Close()
 	var st *stage
-	if _, err := os.Stat(scratchDisk); err == nil { // without one the host only wants to see it boot
+	if _, err := os.Stat(scratchDisk); err == nil { // a machine without one was started only to test that it boots
 		if st, err = newStage(ctx, s); err != nil {
 			return fmt.Errorf("prepare the cells: %w", err)
 		}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 		return err
 	}
 	if err := live(ctx, port, s, st, wake); err != nil {
-		channel.SayAwake(port, channel.Awake{Error: err.Error()})
+		channel.SendAwake(port, channel.Awake{Error: err.Error()})
 		return fmt.Errorf("wake: %w", err)
 	}
 	return nil
@@ -93,7 +93,7 @@ func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) 
 		return err
 	}
 	if len(w.Trust) > 0 {
-		if err := st.beliefs.add(w.Trust); err != nil {
+		if err := st.trustFiles.add(w.Trust); err != nil {
 			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
 		}
 	}
@@ -115,7 +115,7 @@ func serve(ctx context.Context, port *port, server *channel.Server, err error) e
 	if err != nil {
 		return err
 	}
-	if err := channel.SayAwake(port, channel.Awake{OK: true, Time: now()}); err != nil {
+	if err := channel.SendAwake(port, channel.Awake{OK: true, Time: now()}); err != nil {
 		return err
 	}
 	log.Print(server.Serve(ctx, port))

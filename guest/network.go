@@ -14,11 +14,11 @@ import (
 	"github.com/custody-project/custody/netpolicy/link"
 )
 
-// cardName is what the kernel calls the first network card.
-const cardName = "eth0"
+// nicName is the kernel's name of the first network interface.
+const nicName = "eth0"
 
-// networkSwitches keep the guest from speaking unasked, and from waiting long
-// for an answer that the policy forbids. The link is set up by hand, whole and
+// networkSwitches prevent unsolicited packets of the guest, and long waits
+// for answers that the policy forbids. The link is set up by hand, whole and
 // for ever: nothing on it is to be discovered, announced or configured.
 var networkSwitches = map[string]string{
 	"net/ipv6/conf/eth0/accept_ra":            "0",
@@ -36,16 +36,16 @@ var networkSwitches = map[string]string{
 }
 
 // resolvConf is the cells' /etc/resolv.conf. The resolver is one hop away and
-// has a time limit of its own, so a caller that waits longer waits for nothing.
+// has its own, shorter time limit.
 var resolvConf = "nameserver " + link.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
 
-// raiseNetwork makes the guest's end of the link, whose addresses package link
-// has, and lets steps talk to themselves over localhost.
+// raiseNetwork configures the guest's end of the link, with the addresses of package link,
+// and the loopback interface.
 func raiseNetwork() error {
 	if err := raiseInterface("lo", 0); err != nil {
 		return err
 	}
-	card, err := net.InterfaceByName(cardName)
+	card, err := net.InterfaceByName(nicName)
 	if err != nil {
 		return fmt.Errorf("find the network card: %w", err)
 	}
@@ -56,7 +56,7 @@ func raiseNetwork() error {
 	}
 	// Without ARP (which for IPv6 means neighbour discovery) the kernel neither asks for neighbours
 	// nor answers who asks, tests no address for duplicates and joins no group that it would report.
-	if err := raiseInterface(cardName, unix.IFF_NOARP); err != nil {
+	if err := raiseInterface(nicName, unix.IFF_NOARP); err != nil {
 		return err
 	}
 	return addressLink(card.Index)
@@ -79,7 +79,7 @@ func raiseInterface(name string, flags uint16) error {
 	return nil
 }
 
-// addressLink gives the card its addresses, its one neighbour under both of
+// addressLink gives the interface its addresses, its one neighbour under both of
 // that one's addresses, and the routes that lead there.
 func addressLink(index int) error {
 	r, err := openRoutes()

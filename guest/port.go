@@ -41,12 +41,12 @@ func openPort(name string) (*port, error) {
 	return nil, fmt.Errorf("no virtio-serial port is called %q", name)
 }
 
-// awaitWake says READY once someone listens and waits for the wake.
+// awaitWake sends READY once the host has opened the port, and waits for the Wake.
 func (p *port) awaitWake() (channel.Wake, error) {
 	for p.poll(unix.POLLOUT)&unix.POLLHUP != 0 {
 		time.Sleep(pause)
 	}
-	if err := channel.SayReady(p); err != nil {
+	if err := channel.SendReady(p); err != nil {
 		return channel.Wake{}, fmt.Errorf("tell the host: %w", err)
 	}
 	return channel.AwaitWake(patient{p})

@@ -21,13 +21,13 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// stage is what the cells stand on: the run's disk, the overlay over it and
+// stage is the resources of the cells: the run's disk, the overlay over it and
 // the block of cells. It is built before the snapshot. That a restored guest
 // finds the disk of its snapshot is the host's promise (vmm.Image.Disk): what
 // the kernel remembers of it is written to it later.
 type stage struct {
-	block   *cell.Block
-	beliefs *beliefs
+	block      *cell.Block
+	trustFiles *trustFiles
 
 	// Opened and asked for before the snapshot, so that a wake need not.
 	identity [len(identity)]struct{ fd, size int }
@@ -54,7 +54,7 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	if err := s.Prime(cellDir, leastReadOver); err != nil {
 		return nil, err
 	}
-	// What most runs ask for; a wake that asks for the same has nothing to write.
+	// The values of most runs: a wake with the same values has nothing to write.
 	if err := st.block.Open(st.limits(channel.Limits{PIDs: usualPIDs}), "localhost", nil); err != nil {
 		return nil, err
 	}
@@ -133,14 +133,14 @@ func (st *stage) build() (err error) {
 	if err := mountRoot(upper, work); err != nil {
 		return err
 	}
-	if st.beliefs, err = newBeliefs(); err != nil {
+	if st.trustFiles, err = newTrustFiles(); err != nil {
 		return err
 	}
 	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})
 	return err
 }
 
-// identity are the files in /etc that tell one machine from another. They lie
+// identity are the files in /etc that identify a machine. They are
 // on a tmpfs and are mounted over the overlay's: to rewrite them at each wake is cheap there.
 var identity = [...]string{"hostname", "hosts", "machine-id"}
 
@@ -205,8 +205,8 @@ func mountShared() error {
 }
 
 // rehearse speaks the whole protocol with itself, before the snapshot is taken.
-// What that leaves behind is warmth: pages of programs and libraries, directory
-// entries, caches of types, grown stacks. None of it holds a secret or an identity.
+// This fills caches: pages of programs and libraries, directory
+// entries, caches of types, grown stacks. None of them contains a secret or an identity.
 func rehearse(ctx context.Context, block *cell.Block) error {
 	host, guest := net.Pipe()
 	served := make(chan error, 1)
@@ -217,7 +217,7 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 			if _, err := channel.AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := channel.SayAwake(guest, channel.Awake{OK: true, Time: now()}); err != nil {
+			if err := channel.SendAwake(guest, channel.Awake{OK: true, Time: now()}); err != nil {
 				return err
 			}
 			return server.Serve(ctx, guest)
@@ -229,7 +229,7 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 	return err
 }
 
-// play is the host's part.
+// play is the host's side of the rehearsal.
 func play(ctx context.Context, host net.Conn, server *channel.Server) error {
 	wake := channel.Wake{Run: "rehearsal", Time: now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "localhost"}
 	client, err := channel.Connect(ctx, host, wake, nil)

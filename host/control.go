@@ -47,7 +47,7 @@ type PolicyChange struct {
 // SnapshotRequest has the file to which a sandbox's memory is written. It must not exist yet.
 type SnapshotRequest struct {
 	File    string `json:"file"`     // absolute
-	EndStep bool   `json:"end_step"` // kill the step under way first, with what it holds
+	EndStep bool   `json:"end_step"` // kill the current step first, and its processes
 }
 
 // Controls are the requests that a live run carries out.

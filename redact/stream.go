@@ -68,7 +68,7 @@ func (s *Stream) flush(cut bool) []byte {
 	return out
 }
 
-// Pause returns held-back text for display to a person who waits, say for the echo of a key: all of it except a match,
+// Pause returns held-back text for display to a person, for example the echo of a key: all of it except a match,
 // or 4 and more symbols that may begin one. The price: if a writer pauses after 3 symbols of a value, those 3 are shown
 // before the marker that stands for the whole value; in a dump of words, the word in which the value begins is shown;
 // and detectors find nothing across a pause. Use it for a terminal after a moment of silence, not for a stream that

@@ -41,7 +41,7 @@ type Request struct {
 type Grant interface {
 	// Values has a value for each binding. The caller may change the bytes.
 	Values() map[string][]byte
-	// Accessor names the grant at the broker: it can revoke it there, and not read with it. It is never written down as it is.
+	// Accessor names the grant at the broker: it can revoke it there, and not read with it. It is never recorded in clear.
 	Accessor() string
 	Leases() int // of dynamic engines that hang on it
 	Expires() time.Time

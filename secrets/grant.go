@@ -121,8 +121,8 @@ func (h *held) renewed(ctx context.Context, until moment) error {
 	return err
 }
 
-// bury revokes a grant until the broker confirms it, or it is dead by itself, and writes
-// down which. The revocation does not wait for the record.
+// bury tries to revoke a grant until the broker confirms it or the grant expires, and records
+// which. The revocation does not wait for the record.
 func (h *held) bury(o *over) {
 	notes := make(chan audit.Event, 2) // an expire and a revoke event
 	go func() {

@@ -118,7 +118,7 @@ func (l *Lease) add(h *held, values map[string][]byte) error {
 	return nil
 }
 
-// Deliver writes down that the credentials are handed over, and then returns what goes into the
+// Deliver records that the credentials are delivered, and then returns what goes into the
 // step: of a header secret its placeholder, if anything.
 func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	var events []audit.Event

@@ -317,7 +317,7 @@ func TestServersLoseAll(t *testing.T) {
 	}
 	wantExactly(t, db, segs)
 
-	// Once more, under an ingester that is at work.
+	// Again, under an ingester that is at work.
 	server.kill()
 	if err := os.RemoveAll(server.dir + "/js"); err != nil {
 		t.Fatal(err)

@@ -211,7 +211,7 @@ func TestDrainSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestFullStreamHoldsThePublisher publishes more than may be held while the store stands still.
+// TestFullStreamHoldsThePublisher publishes more than may be held while the store is stopped.
 func TestFullStreamHoldsThePublisher(t *testing.T) {
 	var open sync.Mutex
 	open.Lock()

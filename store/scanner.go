@@ -172,7 +172,7 @@ func (s *scanner) digits() bool {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// text skips a string. Bytes that are no UTF-8 are none of its business, nor are
+// text skips a string. It does not check for valid UTF-8, nor for
 // they of encoding/json's, which replaces them.
 func (s *scanner) text() bool {
 	if !s.is('"') {

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// The format of frames, as package wal documents it. It is written down here a second time: the verifier should not
+// The format of frames, as package wal documents it. It is defined here a second time: the verifier should not
 // share code with the writer.
 const (
 	frameMagic  = "CWF1"

@@ -317,7 +317,7 @@ func TestSweepRecover(t *testing.T) {
 		dir := copyDir(t, torn.dir)
 		o := task{"recover", dir, private}.run(t, fault)
 		records := read
-		if !o.done { // once more, without a fault
+		if !o.done { // again, without a fault
 			again := task{"recover", dir, private}.run(t)
 			if !again.done && !strings.Contains(again.failed, wal.ErrFinished.Error()) {
 				t.Errorf("recovery after a recovery that failed: %s", again.failed)

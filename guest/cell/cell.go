@@ -1,12 +1,12 @@
-// Package cell runs a step's command inside the guest so that it is root for
-// its own purposes and nothing to init, the sensors and the kernel.
+// Package cell runs a step's command inside the guest. The command runs as root, but
+// cannot affect init, the sensors or the kernel.
 //
 // A cell has mount, PID, IPC, UTS and cgroup namespaces and a control group of
 // its own. Its root is the run's overlay; /proc and /sys are read-only, /dev
 // has no device of the VM. Its processes have few capabilities, a seccomp filter,
 // no_new_privs and a Landlock domain. All cells of a run share the overlay and
-// the network namespace, and run one after the other. A step's secrets lie in a
-// tmpfs of its cell alone, and go with it.
+// the network namespace, and run one after the other. A step's secrets are in a
+// tmpfs that only its cell has, and which ends with it.
 package cell
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// DefaultPath is where commands are looked for when the step's environment has no PATH.
+// DefaultPath is the search path for commands if the step's environment has no PATH.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// DefaultDir is where a command without a directory runs.
+// DefaultDir is the working directory of a command without one.
 const DefaultDir = "/workspace"
 
 // Watcher is called with which control group belongs to which step, before anything runs in it.
@@ -41,7 +41,7 @@ type Watcher interface {
 	Forget(device uint64) error
 }
 
-// Config describes what cells stand on.
+// Config describes the resources that cells use.
 type Config struct {
 	Root  string // the mounted overlay, with proc, sys, dev/pts, dev/shm and run in it
 	Group string // directory of the control group that holds the cells' own
@@ -100,8 +100,8 @@ func New(c Config) (*Block, error) {
 	return b, nil
 }
 
-// Open sets what only a run knows: the limits, the name of the machine, and who
-// watches the cells, nil for no one. It must be called before the run's first command.
+// Open sets what depends on the run: the limits, the host name, and the watcher
+// of the cells, which may be nil. It must be called before the run's first command.
 func (b *Block) Open(l Limits, hostname string, w Watcher) error {
 	b.mu.Lock()
 	b.watcher = w
@@ -136,7 +136,7 @@ func lastCapability() (int, error) {
 	return n, nil
 }
 
-// prepare makes the next cell, unless one is on its way or the block is closed.
+// prepare makes the next cell, unless it is being made or the block is closed.
 func (b *Block) prepare() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +190,7 @@ type cell struct {
 	block   *Block
 	shell   *shell
 	watcher Watcher
-	secret  bool   // the step was handed secrets
+	secret  bool   // the step has secrets
 	device  uint64 // of the file system with them, 0: the sensors do not watch it
 
 	ending   sync.Mutex // guards finished, and is held while the secrets' files are being zeroed
@@ -210,7 +210,7 @@ func (c *cell) start(cmd channel.Command) error {
 	}
 	var p *program
 	if err == nil {
-		p, err = c.shell.finale(cmd, env)
+		p, err = c.shell.commandProgram(cmd, env)
 	}
 	if err != nil {
 		c.shell.kill()
@@ -240,8 +240,8 @@ func (c *cell) watchSecrets() error {
 	return c.watcher.Secrets(c.device)
 }
 
-// announce tells the sensors, and makes the process one that the kernel may
-// kill for memory; init, whose memory it still shares, never is.
+// announce reports the step to the sensors, and lets the kernel's OOM killer kill the process.
+// Init, whose memory it still shares, is exempt.
 func (c *cell) announce(step string) error {
 	if c.watcher != nil {
 		if err := c.watcher.Track(c.shell.group.id, step, c.block.config.Root); err != nil {
@@ -254,8 +254,8 @@ func (c *cell) announce(step string) error {
 	return nil
 }
 
-// finale is what the main process does when the command is known.
-func (s *shell) finale(cmd channel.Command, env []cstring) (*program, error) {
+// commandProgram returns the system calls with which the main process executes the command.
+func (s *shell) commandProgram(cmd channel.Command, env []cstring) (*program, error) {
 	p := &program{}
 	if cmd.TTY != nil {
 		name, err := s.openTerminal(*cmd.TTY)
@@ -291,7 +291,7 @@ const (
 	execute  = "execute"
 )
 
-// explain tells the command's own faults, for which shells have exit codes, from ours.
+// explain distinguishes faults of the command, for which shells have exit codes, from those of the cell.
 func explain(err error, cmd channel.Command) error {
 	var failed *callError
 	if !errors.As(err, &failed) {
@@ -381,7 +381,7 @@ func (c *cell) Wait() channel.Exit {
 	return exit
 }
 
-// finish kills what is left and returns when nothing is, neither of the step's processes nor of its secrets.
+// finish kills the remaining processes of the step and removes its secrets.
 func (c *cell) finish() {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -404,7 +404,7 @@ func (c *cell) finish() {
 	}
 }
 
-// Close implements channel.Cell: the step's control group goes, the next cell is prepared.
+// Close implements channel.Cell. It removes the step's control group and prepares the next cell.
 func (c *cell) Close() error {
 	c.finish()
 	var err error

@@ -17,7 +17,7 @@ var kept = []int{
 	unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_AUDIT_WRITE,
 }
 
-// confinement is what a process of a cell puts on, made once for all cells.
+// confinement is the restrictions of a cell's processes, prepared once for all cells.
 type confinement struct {
 	filter  []bpf.RawInstruction
 	fprog   *unix.SockFprog
@@ -75,7 +75,7 @@ func landlock(root string) (int, error) {
 	return int(ruleset), nil
 }
 
-// apply adds the calls that put the confinement on.
+// apply adds the system calls that apply the confinement to the calling process.
 func (c *confinement) apply(p *program) {
 	for i := range c.lastCap + 1 {
 		if !isKept(i) {

@@ -78,7 +78,7 @@ func (g *group) kill() error {
 	return nil
 }
 
-// remove removes the group, in which nothing runs any more; the kernel may take a moment to see that.
+// remove removes the group, whose processes have ended. It waits until the kernel has noticed that.
 func (g *group) remove() error {
 	unix.Close(g.fd)
 	var err error

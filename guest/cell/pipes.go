@@ -102,7 +102,7 @@ type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// terminal reads a terminal's master, which says EIO where a pipe reports that it has ended.
+// terminal reads a terminal's master, which returns EIO where a pipe returns an end of file.
 type terminal struct{ *os.File }
 
 func (t terminal) Read(b []byte) (int, error) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is a list of system calls for a new process to make, one after the
-// other, before it becomes something else through execve.
+// program is a list of system calls that a new process makes, one after the
+// other, before it executes another program.
 //
 // A Go program cannot run Go code between clone and execve, and starting a
 // second Go program in each cell, only to set the cell up, costs more than most
@@ -162,7 +162,7 @@ func (c *child) load(p *program) {
 // outcome waits until the child has executed another program and so has left
 // our memory; if it could not, it is reaped.
 func (c *child) outcome(p *program) error {
-	for c.hears() {
+	for c.readByte() {
 	}
 	runtime.KeepAlive(c.head)
 	if errno := syscall.Errno(c.head.errno); errno != 0 {
@@ -172,8 +172,8 @@ func (c *child) outcome(p *program) error {
 	return nil
 }
 
-// hears reads one byte from the child, and says false at the end of file.
-func (c *child) hears() bool {
+// readByte reads one byte from the child. It returns false at the end of file.
+func (c *child) readByte() bool {
 	var b [1]byte
 	for {
 		n, err := unix.Read(c.told, b[:])
@@ -219,7 +219,7 @@ func (p *program) startSleeper(group, childNS int, stdio [3]int, sentry bool) (*
 	c.load(p)
 	enter := inNamespace
 	if sentry {
-		enter = onSpentThread
+		enter = onEndingThread
 	}
 	err = enter(childNS, "pid", unix.CLONE_NEWPID, func() (err error) { c.process, err = c.clone(0, group); return })
 	unix.Close(ends[0])
@@ -228,7 +228,7 @@ func (p *program) startSleeper(group, childNS int, stdio [3]int, sentry bool) (*
 		c.close()
 		return nil, err
 	}
-	if !c.hears() {
+	if !c.readByte() {
 		err := c.outcome(p)
 		c.close()
 		return nil, fmt.Errorf("prepare the process: %w", err)
@@ -302,8 +302,8 @@ func inNamespace(pidfd int, kind string, flag int, f func() error) error {
 	return f()
 }
 
-// onSpentThread is inNamespace on a thread that ends afterwards instead of leaving the namespace.
-func onSpentThread(pidfd int, kind string, flag int, f func() error) error {
+// onEndingThread is inNamespace on a thread that ends afterwards instead of leaving the namespace.
+func onEndingThread(pidfd int, kind string, flag int, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlock it

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shell is a cell in which nothing runs yet: namespaces, mounts, a control
+// shell is a prepared cell without a command: namespaces, mounts, a control
 // group, the first process of its pid namespace, which only sleeps, and the
-// process that will be the command, confined already and asleep as well.
+// process that will execute the command, which is confined already and sleeps, too.
 //
 //	newShell --> waits for a command --> main runs it --> end
 //	                                                       |
@@ -56,7 +56,7 @@ func (b *Block) newShell(n int) (*shell, error) {
 // newFirst makes the namespaces, and the process that holds them.
 func (b *Block) newFirst(g *group) (process, error) {
 	p := &program{}
-	b.furnish(p)
+	b.mountRoot(p)
 	b.confine.apply(p)
 	b.holdNamespace(p)
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
@@ -91,9 +91,9 @@ func (b *Block) newMain(s *shell) (err error) {
 	return err
 }
 
-// furnish mounts what a cell needs for itself and makes the overlay its root.
+// mountRoot mounts what a cell needs for itself and makes the overlay its root.
 // /dev and /sys stand there already, read-only and shared by all cells.
-func (b *Block) furnish(p *program) {
+func (b *Block) mountRoot(p *program) {
 	in := func(dir string) string { return filepath.Join(b.config.Root, dir) }
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	p.call("make a control group namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
@@ -108,7 +108,7 @@ func (b *Block) furnish(p *program) {
 	p.call("enter the root", unix.SYS_CHDIR, "/")
 }
 
-// kill kills whatever is in the cell; the shell's processes remain to be reaped.
+// kill kills all processes of the cell. The shell's two processes must still be reaped.
 func (s *shell) kill() {
 	if err := s.group.kill(); err != nil {
 		unix.Kill(s.first.pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all

@@ -15,19 +15,19 @@ import (
 )
 
 // Handler takes the guest's events, one after the other, in the order in which
-// the guest saw them. While it works nothing more is read: a flood in the
-// guest fills the window of the event stream and then slows who makes it. An
-// error ends the session, and is what every later call returns.
+// the guest saw them. Until it returns, no more events are read: a flood of events
+// fills the window of the event stream and then slows the processes that cause it. An
+// error ends the session, and every later call returns it.
 type Handler func(context.Context, *audit.Event) error
 
 // errClosed is what calls return after Close.
 var errClosed = errors.New("channel is closed")
 
-// Client is the host's end of the channel. It holds whatever comes from the
-// guest to be hostile: sizes are bounded, unknown things refused, and the
-// first breach ends the session with an error that wraps ErrHostile.
+// Client is the host's end of the channel. It treats everything from the
+// guest as hostile: sizes are bounded, unknown messages refused, and the
+// first violation of the protocol ends the session with an error that wraps ErrHostile.
 //
-// Its methods may be called from any goroutine.
+// Its methods are safe for concurrent use.
 type Client struct {
 	session *yamux.Session
 	conn    io.Closer
@@ -88,13 +88,13 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 	return c, nil
 }
 
-// Awake returns what the guest said when it woke, and how far its clock was ahead of the host's.
+// Awake returns the guest's answer to Wake, and how far its clock was ahead of the host's.
 func (c *Client) Awake() (Awake, time.Duration) { return c.awake, c.offset }
 
 // Done is closed when the session has ended; Err then reports why.
 func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Err returns why the session ended, or nil while it lives.
+// Err returns why the session ended, or nil if it has not.
 func (c *Client) Err() error { return context.Cause(c.ctx) }
 
 // Close ends the session, which makes the guest power off, and waits for all

@@ -240,7 +240,7 @@ func closeStreams(ctx context.Context, streams []net.Conn) func() {
 	}
 }
 
-// census writes down what is sent, content by its digest.
+// census lists the entries that are sent, with the digests of their content.
 type census struct {
 	tree     tree
 	name     string // the file whose content passes

@@ -50,8 +50,8 @@ func AwaitReady(ctx context.Context, conn io.ReadWriteCloser) error {
 	return nil
 }
 
-// SayReady tells the host that the guest waits for its Wake.
-func SayReady(w io.Writer) error {
+// SendReady reports to the host that the guest waits for its Wake.
+func SendReady(w io.Writer) error {
 	_, err := io.WriteString(w, readyLine+"\n")
 	return err
 }
@@ -69,8 +69,8 @@ func AwaitWake(r io.Reader) (Wake, error) {
 	return w, w.check()
 }
 
-// SayAwake answers the host's Wake.
-func SayAwake(w io.Writer, a Awake) error { return writeLine(w, a) }
+// SendAwake answers the host's Wake.
+func SendAwake(w io.Writer, a Awake) error { return writeLine(w, a) }
 
 // wake sends w and reads the guest's answer. offset is how far the guest's
 // clock is ahead of the host's, to within half the time the exchange took.

@@ -33,7 +33,7 @@ func misbehaving(t *testing.T, play func(*yamux.Session)) (*Client, *int) {
 	go func() {
 		defer close(done)
 		AwaitWake(guest)
-		SayAwake(guest, Awake{OK: true, Time: time.Now()})
+		SendAwake(guest, Awake{OK: true, Time: time.Now()})
 		s, err := yamux.Server(guest, yamuxConfig())
 		if err != nil {
 			return
@@ -212,7 +212,7 @@ func FuzzSession(f *testing.F) {
 		host, guest := socketPair(t)
 		go func() {
 			AwaitWake(guest)
-			SayAwake(guest, Awake{OK: true, Time: time.Now()})
+			SendAwake(guest, Awake{OK: true, Time: time.Now()})
 			hear := make(chan struct{})
 			go func() { io.Copy(io.Discard, guest); close(hear) }()
 			guest.Write(b)

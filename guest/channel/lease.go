@@ -39,8 +39,8 @@ var (
 //	  |        Prove gave up                    right answer
 //	  +----------------------> late ------------------> refused once, then spent
 //
-// A late answer may be honest, the VM having been frozen; so it is refused and
-// told but does not count towards the end of the session.
+// A late answer may be honest, if the VM was frozen. It is refused and
+// reported, but does not count towards the end of the session.
 type lease struct {
 	step    string
 	key     []byte // nil: not leased
@@ -68,7 +68,7 @@ const (
 	spent
 )
 
-// request is a control frame whose answer someone waits for.
+// request is a control frame with a waiter for its answer.
 type request struct {
 	control
 	sending func() // called before it is sent
@@ -78,7 +78,7 @@ func (l *lease) open(cmd Command) {
 	l.step, l.refused, l.requests = cmd.Step, cmd.Refused, make(chan request)
 }
 
-// hand waits for the guest's key and sends the step's bundle sealed for it. A
+// hand waits for the guest's key and sends the step's bundle, sealed for it. A
 // guest that could not start the command reports that instead: that is its last report.
 func (p *Process) hand(ctx context.Context, cmd Command) (last *report, err error) {
 	stop := context.AfterFunc(ctx, func() { unblock(p.ctl) })
@@ -120,8 +120,8 @@ func (l *lease) seal(point []byte, run string, all []Secret) ([]byte, error) {
 	return seal(point, plain, sealContext(run, l.step))
 }
 
-// Prove asks the guest for a proof that the command's main process lives, and
-// returns nil when it has given it. May be called concurrently.
+// Prove requests a proof from the guest that the command's main process runs, and
+// returns nil if the proof is right. It is safe for concurrent use.
 func (p *Process) Prove(ctx context.Context) error {
 	if p.lease.key == nil {
 		return ErrNotLeased
@@ -166,7 +166,7 @@ func (p *Process) ask() {
 	}
 }
 
-// demand has a request sent and waits for its answer.
+// demand sends a request and waits for its answer.
 func (p *Process) demand(ctx context.Context, r request, answer <-chan error) error {
 	select {
 	case p.lease.requests <- r:
@@ -210,7 +210,7 @@ func (l *lease) giveUp(q *question) {
 	}
 }
 
-// judge takes a proof from the guest. An error ends the session.
+// judge checks a proof from the guest. An error ends the session.
 func (l *lease) judge(p *proof) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +252,7 @@ func (l *lease) answered(q *question) error {
 	return l.refuse("it repeated a proof")
 }
 
-// refuse counts and tells. The caller holds mu.
+// refuse counts and reports a refused answer. The caller holds mu.
 func (l *lease) refuse(reason string) error {
 	l.refusals++
 	l.tell(reason)

@@ -77,7 +77,7 @@ func TestProve(t *testing.T) {
 	plain.Wait(ctx)
 }
 
-// TestProveMainProcess: the main process is what must live, not what it left behind holding its output.
+// TestProveMainProcess: a proof requires that the main process runs; its children with the same output do not count.
 func TestProveMainProcess(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	g.Run = "r-1"
@@ -152,17 +152,17 @@ func TestProveFrozen(t *testing.T) {
 	}
 }
 
-// puppet is a guest's init that speaks the protocol of one leased command and then does as the test wants.
-type puppet struct {
+// fakeInit is an init that implements the protocol for one leased command, and whose answers the test chooses.
+type fakeInit struct {
 	ctl net.Conn
 	key []byte // the step's
 }
 
-func (g *puppet) say(v any)             { g.ctl.Write(frameOf(v)) }
-func (g *puppet) proof(c []byte) *proof { return &proof{Step: "s", MAC: prove(g.key, c, "s")} }
+func (g *fakeInit) say(v any)             { g.ctl.Write(frameOf(v)) }
+func (g *fakeInit) proof(c []byte) *proof { return &proof{Step: "s", MAC: prove(g.key, c, "s")} }
 
 // challenge reads the next.
-func (g *puppet) challenge() []byte {
+func (g *fakeInit) challenge() []byte {
 	var m control
 	for m.Prove == nil {
 		if readFrame(g.ctl, &m, maxReport) != nil {
@@ -172,8 +172,8 @@ func (g *puppet) challenge() []byte {
 	return m.Prove
 }
 
-// withPuppet starts a leased command in a guest that play is, and returns the reasons of refusals.
-func withPuppet(t *testing.T, play func(*puppet)) (*Client, *Process, func() []string) {
+// withFakeInit starts a leased command in a guest that play is, and returns the reasons of refusals.
+func withFakeInit(t *testing.T, play func(*fakeInit)) (*Client, *Process, func() []string) {
 	t.Helper()
 	c, _ := misbehaving(t, func(s *yamux.Session) {
 		var streams []net.Conn
@@ -187,7 +187,7 @@ func withPuppet(t *testing.T, play func(*puppet)) (*Client, *Process, func() []s
 				readFrame(conn, &h, maxHello)
 			}
 		}
-		g := &puppet{ctl: streams[1]}
+		g := &fakeInit{ctl: streams[1]}
 		b, erase, err := receive(g.ctl, sealContext("", "s"))
 		if err != nil {
 			return
@@ -210,33 +210,33 @@ func withPuppet(t *testing.T, play func(*puppet)) (*Client, *Process, func() []s
 	return c, p, func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(reasons) }
 }
 
-// TestHostileProofs: what is not the one answer to the one question renews nothing and is reported.
+// TestHostileProofs: a wrong answer renews nothing and is reported.
 func TestHostileProofs(t *testing.T) {
 	for name, tt := range map[string]struct {
-		play   func(*puppet)
+		play   func(*fakeInit)
 		proved bool
 		reason string
 	}{
-		"honest":             {func(g *puppet) { g.say(report{Proof: g.proof(g.challenge())}) }, true, ""},
-		"wrong":              {func(g *puppet) { g.challenge(); g.say(report{Proof: g.proof([]byte("another challenge"))}) }, false, "its proof was wrong"},
-		"without a key":      {func(g *puppet) { c := g.challenge(); g.key = make([]byte, 32); g.say(report{Proof: g.proof(c)}) }, false, "its proof was wrong"},
-		"empty":              {func(g *puppet) { g.challenge(); g.say(report{Proof: &proof{Step: "s"}}) }, false, "its proof was wrong"},
-		"challenge returned": {func(g *puppet) { g.say(report{Proof: &proof{Step: "s", MAC: g.challenge()}}) }, false, "its proof was wrong"},
-		"another step": {func(g *puppet) {
+		"honest":             {func(g *fakeInit) { g.say(report{Proof: g.proof(g.challenge())}) }, true, ""},
+		"wrong":              {func(g *fakeInit) { g.challenge(); g.say(report{Proof: g.proof([]byte("another challenge"))}) }, false, "its proof was wrong"},
+		"without a key":      {func(g *fakeInit) { c := g.challenge(); g.key = make([]byte, 32); g.say(report{Proof: g.proof(c)}) }, false, "its proof was wrong"},
+		"empty":              {func(g *fakeInit) { g.challenge(); g.say(report{Proof: &proof{Step: "s"}}) }, false, "its proof was wrong"},
+		"challenge returned": {func(g *fakeInit) { g.say(report{Proof: &proof{Step: "s", MAC: g.challenge()}}) }, false, "its proof was wrong"},
+		"another step": {func(g *fakeInit) {
 			c := g.challenge()
 			g.say(report{Proof: &proof{Step: "other", MAC: prove(g.key, c, "other")}})
 			g.say(report{Proof: g.proof(c)})
 		}, true, "it sent a proof for another step"},
-		"another step's under our name": {func(g *puppet) { g.say(report{Proof: &proof{Step: "s", MAC: prove(g.key, g.challenge(), "other")}}) }, false, "its proof was wrong"},
-		"before the question": {func(g *puppet) {
+		"another step's under our name": {func(g *fakeInit) { g.say(report{Proof: &proof{Step: "s", MAC: prove(g.key, g.challenge(), "other")}}) }, false, "its proof was wrong"},
+		"before the question": {func(g *fakeInit) {
 			g.say(report{Proof: g.proof(make([]byte, 32))})
 			time.Sleep(20 * time.Millisecond)
 			g.say(report{Proof: g.proof(g.challenge())})
 		}, true, ""},
-		"twice": {func(g *puppet) { p := g.proof(g.challenge()); g.say(report{Proof: p}); g.say(report{Proof: p}) }, true, "it repeated a proof"},
+		"twice": {func(g *fakeInit) { p := g.proof(g.challenge()); g.say(report{Proof: p}); g.say(report{Proof: p}) }, true, "it repeated a proof"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, p, reasons := withPuppet(t, func(g *puppet) { tt.play(g); g.challenge() })
+			c, p, reasons := withFakeInit(t, func(g *fakeInit) { tt.play(g); g.challenge() })
 			if name == "before the question" {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -262,15 +262,15 @@ func TestHostileProofs(t *testing.T) {
 
 // TestHostileFlood: refusals are reported a few times, and then the session ends, however the guest varies them.
 func TestHostileFlood(t *testing.T) {
-	for name, flood := range map[string]func(*puppet, int){
-		"unsolicited":  func(g *puppet, i int) { g.say(report{Proof: g.proof([]byte{byte(i)})}) },
-		"other steps":  func(g *puppet, i int) { g.say(report{Proof: &proof{Step: string(rune('a' + i%26))}}) },
-		"long name":    func(g *puppet, i int) { g.say(report{Proof: &proof{Step: strings.Repeat("x", 40000)}}) },
-		"by turns":     func(g *puppet, i int) { g.say(report{Proof: &proof{Step: []string{"s", "other"}[i%2], MAC: g.key}}) },
-		"replay of it": func(g *puppet, i int) { g.say(report{Proof: g.proof(make([]byte, 32))}) },
+	for name, flood := range map[string]func(*fakeInit, int){
+		"unsolicited":  func(g *fakeInit, i int) { g.say(report{Proof: g.proof([]byte{byte(i)})}) },
+		"other steps":  func(g *fakeInit, i int) { g.say(report{Proof: &proof{Step: string(rune('a' + i%26))}}) },
+		"long name":    func(g *fakeInit, i int) { g.say(report{Proof: &proof{Step: strings.Repeat("x", 40000)}}) },
+		"by turns":     func(g *fakeInit, i int) { g.say(report{Proof: &proof{Step: []string{"s", "other"}[i%2], MAC: g.key}}) },
+		"replay of it": func(g *fakeInit, i int) { g.say(report{Proof: g.proof(make([]byte, 32))}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, p, reasons := withPuppet(t, func(g *puppet) {
+			c, p, reasons := withFakeInit(t, func(g *fakeInit) {
 				for i := range 100000 {
 					if flood(g, i); i > maxRefusals && i%1000 == 0 {
 						time.Sleep(time.Millisecond)
@@ -301,7 +301,7 @@ func TestHostileFlood(t *testing.T) {
 	}
 }
 
-// TestHostileFrames: on a command's control stream nothing but what was asked for is taken.
+// TestHostileFrames: only answers to requests are accepted on a command's control stream.
 func TestHostileFrames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		r      report
@@ -319,7 +319,7 @@ func TestHostileFrames(t *testing.T) {
 		"proof with warning": {report{Proof: &proof{Step: "s"}, Error: "x"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, p, reasons := withPuppet(t, func(g *puppet) { g.say(tt.r) })
+			_, p, reasons := withFakeInit(t, func(g *fakeInit) { g.say(tt.r) })
 			if _, err := p.Wait(timeout(t)); !errors.Is(err, ErrHostile) {
 				t.Errorf("wait: %v", err)
 			}

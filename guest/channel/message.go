@@ -1,4 +1,4 @@
-// Package channel is the one way between the host and the guest: a
+// Package channel is the only connection between the host and the guest: a
 // multiplexed connection over a virtio-serial port. The host end is Client,
 // the guest end is Server. The host never trusts a byte that comes back.
 package channel
@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Wake is the first thing that the host says after a restore. The guest
+// Wake is the host's first message after a restore. The guest
 // applies it before anything else runs, because a snapshot's clock, random
 // state and identity are stale and shared by every sandbox restored from it.
 type Wake struct {
@@ -24,7 +24,7 @@ type Wake struct {
 	Limits  Limits       `json:"limits"`
 	Files   FileSettings `json:"files"`
 	// Trust is a PEM file of at most MaxTrust bytes: the certificate of one authority that the
-	// cells are to believe beside those of the template (see TrustEnv). Empty: none.
+	// cells trust in addition to those of the template (see TrustEnv). Empty: none.
 	Trust []byte `json:"trust,omitempty"`
 	// Sensor false leaves the sensors detached; only benchmarks ask for it.
 	Sensor bool `json:"sensor"`
@@ -52,7 +52,7 @@ type Command struct {
 	Dir  string   `json:"dir"`
 	TTY  *Winsize `json:"tty,omitempty"` // nil: three pipes
 
-	// Secrets are what the step is handed in its cell, and in no other way. At most MaxSecrets
+	// Secrets are delivered to the step in its cell only. At most MaxSecrets
 	// of at most MaxSecret bytes; Start does not use the values after it has returned.
 	Secrets []Secret `json:"-"`
 	// Leased reports that Prove will be called. Secrets imply it.
@@ -79,6 +79,6 @@ type Exit struct {
 	OOM bool `json:"oom,omitempty"`
 }
 
-// Sighting is what a sensor hands over: an event with the guest's clock in
+// Sighting is an event from a sensor, with the guest's time in
 // Guest.Time. The host stamps its own time and never takes Observer from here.
 type Sighting = audit.Event

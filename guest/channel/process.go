@@ -82,7 +82,7 @@ func (c *Client) start(ctx context.Context, cmd Command) (*Process, error) {
 	return p, nil
 }
 
-// await reads what the guest says about the command, to its end.
+// await reads the guest's reports about the command until it has ended.
 func (p *Process) await(streams []net.Conn, last *report) {
 	defer close(p.ended)
 	var err error

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Where a step finds what was delivered to it, as its cell sees it.
+// The paths and the variable with which a step finds its secrets.
 const (
 	SecretsDir     = "/run/secrets"      // a tmpfs of the step's own, which ends with it
 	SecretsEnvFile = SecretsDir + "/env" // export NAME='value' for each variable, to be sourced by a shell
 	SecretsEnv     = "CUSTODY_SECRETS"   // variable that holds SecretsDir, in a step that has any
 )
 
-// Bounds of what one command is handed.
+// Bounds of a command's secrets.
 const (
 	MaxSecrets = 64
 	MaxSecret  = 16 << 10 // bytes of a value

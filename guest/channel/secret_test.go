@@ -247,7 +247,7 @@ func TestSecretsDelivered(t *testing.T) {
 	}
 }
 
-// TestSecretsOfAnotherRun: a guest that takes itself for another run's opens nothing and starts nothing.
+// TestSecretsOfAnotherRun: a guest with another run's ID cannot open the secrets and starts no command.
 func TestSecretsOfAnotherRun(t *testing.T) {
 	g := newGuest(t, localRunner{started: func(Command) { t.Error("a command was started without its secrets") }})
 	g.Run = "r-2"

@@ -25,15 +25,15 @@ type Runner interface {
 	Start(context.Context, Command) (Cell, error)
 }
 
-// Cell is one running command and all that it started.
+// Cell is a running command and all processes that it has started.
 type Cell interface {
 	// Pipes returns our ends. stdin is closed by the caller; stderr is nil with a terminal.
 	Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser)
 	Signal(syscall.Signal) error
 	Resize(Winsize) error
-	// Alive reports whether the main command lives.
+	// Alive reports whether the main process runs.
 	Alive() bool
-	// Wipe takes the files of the command's secrets from the cell.
+	// Wipe removes the files with the command's secrets from the cell.
 	Wipe() error
 	// Wait waits for the main command, then kills what it left behind, and
 	// returns when nothing of the cell runs. It is called once.
@@ -79,7 +79,7 @@ func NewServer(r Runner, workspace func() (*os.Root, error), flush func(context.
 // the rest of init needs.
 func (s *Server) Emit(ctx context.Context, e *audit.Event) error { return s.events.emit(ctx, e) }
 
-// Serve speaks to the host until the connection ends, and kills what runs then.
+// Serve answers the host until the connection ends, and then kills the running command.
 func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	session, err := yamux.Server(combine(conn), yamuxConfig())
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *Server) exec(ctx context.Context, w *wireCommand, ctl net.Conn, data []
 	cell, key, err := s.start(ctx, cmd, w.Sealed, ctl)
 	var exit Exit
 	if err == nil {
-		exit = run(cell, helm{ctl: ctl, step: cmd.Step, key: key}, data)
+		exit = run(cell, controls{ctl: ctl, step: cmd.Step, key: key}, data)
 		clear(key)
 		defer cell.Close()
 	} else {
@@ -185,7 +185,7 @@ func (s *Server) exec(ctx context.Context, w *wireCommand, ctl net.Conn, data []
 	}
 	mark, err := s.events.mark(ctx)
 	if err != nil {
-		return // the session is over
+		return // the session has ended
 	}
 	writeFrame(ctl, report{Exit: &exit, Mark: mark, Done: true}, maxReport)
 }
@@ -250,7 +250,7 @@ func receive(ctl net.Conn, bound []byte) (b *bundle, end func(), err error) {
 	return b, func() { erase.Bytes(buf); clear(b.key[:]) }, nil
 }
 
-func run(cell Cell, h helm, data []net.Conn) Exit {
+func run(cell Cell, h controls, data []net.Conn) Exit {
 	var input, output sync.WaitGroup
 	in, out, errs := cell.Pipes()
 	input.Go(func() { feed(in, data[0]) })
@@ -296,15 +296,15 @@ func pour(to io.Writer, out io.ReadCloser) {
 	}
 }
 
-// helm is what the host steers a command with.
-type helm struct {
+// controls applies the host's control frames to a command.
+type controls struct {
 	ctl  net.Conn
 	step string
 	key  []byte // of the step's proofs; nil: it is not leased
 }
 
 // steer applies the host's controls until the command has ended. When the host is gone the command is killed.
-func (h helm) steer(cell Cell) {
+func (h controls) steer(cell Cell) {
 	for {
 		var m control
 		if err := readFrame(h.ctl, &m, maxReport); err != nil {

@@ -121,13 +121,13 @@ func newGuest(t testing.TB, r Runner) *guestEnd {
 	g.Server = NewServer(r, func() (*os.Root, error) { return os.OpenRoot(g.workspace) }, nil)
 	go func() {
 		g.served <- func() error {
-			if err := SayReady(guest); err != nil {
+			if err := SendReady(guest); err != nil {
 				return err
 			}
 			if _, err := AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := SayAwake(guest, Awake{OK: true, Time: time.Now()}); err != nil {
+			if err := SendAwake(guest, Awake{OK: true, Time: time.Now()}); err != nil {
 				return err
 			}
 			return g.Serve(context.Background(), guest)

@@ -13,9 +13,9 @@ const (
 	maxName = 256      // identifiers, protocol names, causes: anything that is not the workload's text
 )
 
-// admit checks an event that came from the guest and makes it the host's
-// record of a claim: seen by the guest, at the host's time. Everything that is
-// not allowed is an error, because an honest guest never sends it.
+// admit checks an event from the guest, and sets its observer to the guest
+// and its time to the host's. It returns an error for everything that
+// an honest guest never sends.
 func admit(e *audit.Event, now time.Time, offset time.Duration, knownStep func(string) bool) error {
 	if err := checkPayload(e); err != nil {
 		return err

@@ -5,7 +5,7 @@ import "fmt"
 // MaxTrust is how many bytes a Wake's Trust may have.
 const MaxTrust = 16 << 10
 
-// Where a guest has what its steps are to believe, as the cells see it. Without
+// The paths of trusted certificates in the cells. Without
 // a Trust the first is empty, the others have what the template trusts.
 const (
 	TrustDir    = "/etc/ssl/custody"
@@ -18,7 +18,7 @@ const (
 )
 
 // TrustEnv is what a step's environment must hold, as NAME=value, for its
-// tools to believe in what Trust held. Most look into TrustBundle by
+// tools to trust the certificate in Trust. Most look into TrustBundle by
 // themselves on one distribution and into a list of their own on the next.
 func TrustEnv() []string {
 	var env []string

@@ -14,7 +14,7 @@ func TestTrustBound(t *testing.T) {
 		host, guest := net.Pipe()
 		go func() {
 			if _, err := AwaitWake(guest); err == nil {
-				SayAwake(guest, Awake{OK: true})
+				SendAwake(guest, Awake{OK: true})
 			}
 			guest.Close()
 		}()

@@ -80,7 +80,7 @@ type control struct {
 	Wipe   bool     `json:"wipe,omitempty"`
 }
 
-// report is what the guest says about the host's request.
+// report is the guest's answer to a request of the host.
 type report struct {
 	Key      []byte       `json:"key,omitempty"`   // exec: what the secrets are to be sealed for
 	Proof    *proof       `json:"proof,omitempty"` // exec: answers control.Prove

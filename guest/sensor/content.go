@@ -29,7 +29,7 @@ var (
 type content struct {
 	hash hash.Hash
 	buf  []byte
-	size int64 // at close: what follows is not read
+	size int64 // at close: bytes after it are not read
 	at   int64 // what is before it is hashed
 	data int64 // where the data begin that at is in, or that follow the hole that at is in
 	hole int64 // where they end
@@ -87,10 +87,10 @@ func (c *content) seek(f *os.File) error {
 	return err
 }
 
-// sum is the digest, in hex, when all is read.
+// sum returns the digest, in hex, after all has been read.
 func (c *content) sum() string { return hex.EncodeToString(c.hash.Sum(nil)) }
 
-// erase removes from memory what was read.
+// erase zeroes the bytes that were read from the file.
 func (c *content) erase() {
 	erase.Object(c.hash) // which keeps the content's last block
 	erase.Bytes(c.buf)
@@ -112,7 +112,7 @@ func keyOf(s state) key {
 	return key{s.Dev, s.Ino, s.Inode, s.Generation}
 }
 
-// cache remembers digests of contents; the oldest gives way. It is safe for concurrent use.
+// cache remembers digests of contents; it removes the oldest first. It is safe for concurrent use.
 type cache struct {
 	mu   sync.Mutex
 	sums map[key]string

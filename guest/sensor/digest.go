@@ -28,7 +28,7 @@ const (
 	restFactor = 2
 )
 
-// What an event says in place of a digest.
+// Reasons that an event has instead of a digest.
 const (
 	unhashedChanged = "changed after it was closed"
 	unhashedShared  = "open for writing elsewhere when it was closed"
@@ -90,7 +90,7 @@ type hasher struct {
 	small  []*job     // bounded: each job has an item in the line, whose size is bounded
 	large  []*job
 	held   int // descriptors in both queues
-	busy   int // jobs that a worker has in its hands
+	busy   int // jobs that a worker is reading
 	closed bool
 }
 
@@ -125,7 +125,7 @@ func (h *hasher) queue(j *job) {
 	h.wake.Broadcast()
 }
 
-// holding is the number of descriptors that wait to be hashed.
+// holding returns the number of descriptors that wait to be hashed.
 func (h *hasher) holding() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *hasher) next(queue *[]*job) *job {
 	return j
 }
 
-// rest leaves the processor to the step, unless Flush waits.
+// rest sleeps, so that the step gets the processor, unless Flush waits.
 func (h *hasher) rest(d time.Duration) {
 	const slice = 5 * time.Millisecond
 	for ; d > 0 && h.flushes.Load() == 0; d -= slice {
@@ -304,7 +304,7 @@ func (h *hasher) fail(j *job, why string) bool {
 	return true
 }
 
-// close erases what was read.
+// close zeroes the bytes that were read.
 func (j *job) close() {
 	if j.content != nil {
 		j.content.erase()

@@ -15,8 +15,8 @@ import (
 // argvKept is how much of an argv the programs send.
 const argvKept = 32 << 10
 
-// ProcID names a process for all time: a pid comes again, a start time within
-// a boot (nanoseconds of the boot clock) does not.
+// ProcID returns a unique name of a process: a pid is used again, but a pid with a start time
+// (nanoseconds of the boot clock) is unique within a boot.
 func ProcID(boot, run string, pid int, start uint64) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "custody proc 1\x00%s\x00%s\x00%d\x00%d", boot, run, pid, start)
@@ -89,7 +89,7 @@ func (c *collector) report(r record, wall int64) {
 	}
 }
 
-// proc is ProcID, remembered: a process has many events.
+// proc is ProcID with a cache: a process has many events.
 func (c *collector) proc(pid uint32, start uint64) string {
 	key := procKey{pid, start}
 	if id, ok := c.procs[key]; ok {
@@ -262,7 +262,7 @@ func fileAt(p path, dev uint32, ino uint64) *audit.File {
 	}
 }
 
-// file pushes a file event, and sees to its digest if it is to have one.
+// file pushes a file event, and queues the file for hashing if the event gets a digest.
 func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	it := &item{event: e}
 	if !c.hashed(r) {

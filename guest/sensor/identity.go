@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity opens files by path and makes sure that they are the very inode a record named.
+// identity opens files by path and checks that they have the inode that a record names.
 type identity struct {
 	kernel *kernel
 	cookie uint64
@@ -22,7 +22,7 @@ type identity struct {
 // state is what the kernel has about an open file: file.h gives the fields' meaning.
 type state = programsIdentity
 
-// state asks for what is behind a descriptor.
+// state returns the kernel's state of an open file.
 func (id *identity) state(fd int) (state, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

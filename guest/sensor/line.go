@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// lineBytes bounds the memory of events that wait. When it is full, push
+	// lineBytes bounds the memory of waiting events. When it is full, push
 	// blocks; then the rings fill up, and the kernel counts what it drops.
 	lineBytes = 16 << 20
-	// patience is how long an event may hold up those behind it while its file is
-	// hashed. After that it comes later than its place.
-	patience = 250 * time.Millisecond
-	// maxLate bounds the events that are out of their place. A further one is
+	// maxWait is how long an event may hold up those behind it while its file is
+	// hashed. After that it is emitted later, out of order.
+	maxWait = 250 * time.Millisecond
+	// maxLate bounds the number of events that are emitted out of order. A further one is
 	// sent without its hash.
 	maxLate = 1024
 )
@@ -25,7 +25,7 @@ const (
 //	          push             hash done            emitted
 //	(built) --------> waiting -----------> ready -----------> gone
 //	                     |                   ^
-//	                     | patience over     | hash done
+//	                     | maxWait over      | hash done
 //	                     +------> late ------+
 //
 // Events without a file to hash are ready when they are pushed.
@@ -35,7 +35,7 @@ type item struct {
 	seq    uint64
 	pushed time.Time
 	ready  bool
-	// dropped tells the hasher that the event went out without its hash.
+	// dropped reports to the hasher that the event was emitted without its hash.
 	dropped bool
 }
 
@@ -49,8 +49,8 @@ type line struct {
 	late     []*item
 	bytes    int
 	last     uint64 // seq of the youngest item
-	emitting uint64 // seq of the item that emit is at work on, 0 for none
-	alarmed  bool   // a broadcast will come when the head's patience is over
+	emitting uint64 // seq of the item that emit is emitting, 0 for none
+	alarmed  bool   // a broadcast will come when the head has waited for maxWait
 	closed   bool
 	err      error // why nothing can be emitted any more
 }
@@ -140,7 +140,7 @@ func (l *line) next() *item {
 	}
 }
 
-// take removes the event that is to go out now, if there is one. The caller holds mu.
+// take removes and returns the next event to emit, if there is one. The caller holds mu.
 func (l *line) take() *item {
 	for i, it := range l.late {
 		if it.ready {
@@ -170,7 +170,7 @@ func (l *line) take() *item {
 
 // overtake reports whether the head has held up the others for too long. The caller holds mu.
 func (l *line) overtake(head *item) bool {
-	left := patience - time.Since(head.pushed)
+	left := maxWait - time.Since(head.pushed)
 	if left <= 0 || l.bytes > l.limit/2 {
 		return true
 	}
@@ -198,7 +198,7 @@ func (l *line) emit(ctx context.Context, send func(context.Context, *audit.Event
 	}
 }
 
-// fail empties the line: no one takes events any more.
+// fail empties the line: nothing is emitted any more.
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

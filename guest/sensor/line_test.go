@@ -117,7 +117,7 @@ func TestLineGivesUp(t *testing.T) {
 	end := runLine(l, o)
 	late, waiting, behind := fileItem("late", false), fileItem("waiting", false), fileItem("behind", false)
 	l.push(late)
-	time.Sleep(2 * patience) // it is overtaken
+	time.Sleep(2 * maxWait) // it is overtaken
 	l.push(waiting)
 	mark := l.mark()
 	l.push(behind)

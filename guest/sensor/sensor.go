@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Settings are what a sensor learns after the restore, when its sandbox's identity is known.
+// Settings are set after the restore, when the sandbox's identity is known.
 type Settings struct {
 	// Boot and Run go into every Proc id. Together they must never repeat.
 	Boot, Run string
@@ -25,7 +25,7 @@ type Settings struct {
 	ReadOver int64
 }
 
-// Sensor observes the tracked cgroups. Its methods may be called concurrently.
+// Sensor observes the tracked cgroups. Its methods are safe for concurrent use.
 //
 //	Load -> loaded -- Start --> running -- Close --> closed
 //	           |                                       ^
@@ -39,7 +39,7 @@ type Sensor struct {
 	collector *collector
 	hashTime  time.Duration // the constant, except in tests
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	running bool
 	closed  bool
 	cancel  context.CancelFunc
@@ -136,8 +136,8 @@ func (s *Sensor) Forget(device uint64) error {
 // kernelDevice is a device number as the kernel keeps it.
 func kernelDevice(device uint64) uint32 { return unix.Major(device)<<minorBits | unix.Minor(device) }
 
-// Untrack ends Track for new processes. Those that were seen stay watched, so
-// that one which outlives its step still shows; kill a step's cgroup and Flush first.
+// Untrack ends Track for new processes. Processes that were observed stay watched, so
+// that events of one that outlives its step are reported; kill a step's cgroup and Flush first.
 func (s *Sensor) Untrack(cgroupID uint64) error {
 	cgroups := s.kernel.coll.Maps["cgroups"]
 	if err := cgroups.Delete(cgroupID); err != nil {

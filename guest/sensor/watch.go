@@ -66,7 +66,7 @@ func (w *watch) mark(root string) error {
 	return nil
 }
 
-// read hands over the closed files at hand, at most about room of them. more
+// read returns closed files, at most about room of them. more
 // reports that there may be others; overflow that the kernel's queue was full.
 func (w *watch) read(room int, each func(fd int)) (more, overflow bool, err error) {
 	for room > 0 {

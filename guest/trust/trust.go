@@ -1,6 +1,6 @@
 // Package trust makes what programs look for certificates in, with as little
 // code and time as that takes: it runs in the guest between a restore and the
-// first step. What is in a certificate is not its business.
+// first step. It does not check the certificates.
 package trust
 
 import (

@@ -13,7 +13,7 @@ import (
 const spoolBytes = 200_000
 
 // TestStoreAwayStrict has no store take anything for longer than the spool lasts. The
-// record then stands still, nothing is acknowledged, and when the store comes nothing is missing.
+// record then stalls, nothing is acknowledged, and when the store comes nothing is missing.
 func TestStoreAwayStrict(t *testing.T) {
 	w := storeAway(t, wal.Strict)
 	quiet := func() bool { // what was durable before is still being acknowledged on a busy machine

@@ -47,7 +47,7 @@ func (j *journal) allow(ctx context.Context, a audit.Access) error {
 	return j.write(ctx, a)
 }
 
-// write does not end with the request: who hangs up is written down all the same.
+// write does not end with the request: a client that hangs up is recorded as well.
 func (j *journal) write(ctx context.Context, a audit.Access) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()

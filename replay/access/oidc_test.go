@@ -42,7 +42,7 @@ func TestCodeFlow(t *testing.T) {
 	if code, _, _ := get(t, c, s.base+"/api/v1/operator/r-1"); code != 403 {
 		t.Errorf("above the role: %d", code)
 	}
-	// The same answer once more, in the same browser and in another one.
+	// The same answer again, in the same browser and in another one.
 	if code, _, _ := get(t, c, back); code != 401 || s.log.last(t).Reason != "state" {
 		t.Errorf("replayed: %d %+v", code, s.log.last(t))
 	}

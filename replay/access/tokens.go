@@ -231,7 +231,7 @@ func (t *Tokens) change(ctx context.Context, f func(*tokenFile) error) error {
 	return durable.Replace(t.path(), append(data, '\n'), 0o600)
 }
 
-// note writes down the uses since the last call, by the hour. It is for the Gate's own goroutine.
+// note records the uses since the last call, by the hour. It is for the Gate's own goroutine.
 func (t *Tokens) note(ctx context.Context) error {
 	t.mu.Lock()
 	used := t.used

@@ -7,5 +7,5 @@
 //	        -> handler: parameters -> run of that tenant -> Story (cached) or store -> JSON
 //
 // Every route stands in one table (routes). The principal's tenant goes into
-// every query, and each run that was found is checked against it once more.
+// every query, and each run that was found is checked against it again.
 package api

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fileWriter sends an answer of any length. A reader may be slow, but not stand still.
+// fileWriter sends an answer of any length. A reader may be slow, but not stop.
 type fileWriter struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController

@@ -39,7 +39,7 @@ func (e *events) count(part string) (n int) {
 	return n
 }
 
-// Two steps by way of the issuer: each has a token of its own, renewed and then dead at Vault, and so is that of a
+// Two steps with the issuer: each has a token of its own, renewed and then dead at Vault, and so is that of a
 // step that lets a value be seen.
 func TestIssuer(t *testing.T) {
 	s := prepared(t)

@@ -83,7 +83,7 @@ func (r repairer) repair(ctx context.Context, in *segment) error {
 	return errors.New("the rows keep changing: stop what writes to the database, and repeat the repair")
 }
 
-// repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed once more if the
+// repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed again if the
 // feed's reader may have got there before the rows.
 func (r repairer) repaired(ctx context.Context, in *segment, k *known, begin time.Time, changed bool) error {
 	if changed && time.Since(begin) > r.feed.settle/2 {

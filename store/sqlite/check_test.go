@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// checkedStore has two runs; the function gives what Check finds when statements were carried out behind its back.
+// checkedStore has two runs; the function gives what Check finds when the database was changed by other statements.
 func checkedStore(t *testing.T) func(statements ...string) (found []store.Difference, others []string) {
 	t.Helper()
 	all := slices.Concat(storetest.Segments("r-1", personal("r-1", 9), 4), storetest.Segments("r-2", personal("r-2", 5), 4))

@@ -54,7 +54,7 @@ func (w Witness) Sign(msg []byte) ([]byte, error) {
 	return append(sig, ed25519.Sign(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, msg))...), nil
 }
 
-// SealedOn is a Sealer whose clock stands still.
+// SealedOn is a Sealer whose clock does not advance.
 type SealedOn struct {
 	*statement.Sealer
 	At time.Time

@@ -14,8 +14,8 @@ import (
 )
 
 // schema is as much of Perfetto's messages as a trace of ours may have, with the numbers and
-// types of the published protocol (perfetto.dev/docs/reference/trace-packet-proto). It is written
-// down apart from the writer's own constants. * is a repeated field.
+// types of the published protocol (perfetto.dev/docs/reference/trace-packet-proto). It is
+// independent of the writer's constants. * is a repeated field.
 const schema = `
 Trace: packet=1 *TracePacket
 TracePacket: clock_snapshot=6 ClockSnapshot, timestamp=8 uint64, trusted_packet_sequence_id=10 uint32, track_event=11 TrackEvent, sequence_flags=13 uint32, track_descriptor=60 TrackDescriptor

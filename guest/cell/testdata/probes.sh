@@ -118,7 +118,7 @@ refused userns unshare -U true
 refused mountns unshare -m true
 refused netns unshare -n true
 
-# The network card: its link, addresses, routes and neighbours belong to init, and
+# The network interface: its link, addresses, routes and neighbours belong to init, and
 # only what carries TCP and UDP over it can be opened.
 absent no-tun /dev/net/tun
 python3 - <<'PY'

@@ -25,18 +25,18 @@ var bundles = []string{
 	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",
 }
 
-// links lead to the host's certificate where it is looked for beside a list:
-// by OpenSSL, whose own file some Debians leave away, and by Debian's
-// update-ca-certificates, which makes the list again when a package has it do so.
+// links are paths at which programs look for the host's certificate in addition to a bundle:
+// OpenSSL, whose own file is missing in some Debian releases, and Debian's
+// update-ca-certificates, which makes the bundle again when a package triggers it.
 var links = []string{"/usr/lib/ssl/cert.pem", "/usr/local/share/ca-certificates/custody.crt"}
 
-// maxBundle is far more than the 230 KB that a distribution's has.
+// maxBundle bounds the size of a bundle, in bytes. Those of distributions have some 230 KB.
 const maxBundle = 4 << 20
 
-// beliefs are the files by which the cells' programs know what to trust. They
-// are made before the snapshot, with what the template trusts, and lack only
-// the host's certificate; most of a wake's time would go into making them.
-type beliefs struct {
+// trustFiles are the files in which the cells' programs look for trusted certificates. They
+// are made before the snapshot, with the certificates that the template trusts, and lack only
+// the host's certificate, because making them would take most of the time of a wake.
+type trustFiles struct {
 	root int // descriptor of the cells' root
 	own  *os.File
 	all  *os.File
@@ -47,19 +47,19 @@ type beliefs struct {
 	err   error // why they could not be made, for a wake that needs them
 }
 
-func newBeliefs() (*beliefs, error) {
+func newTrustFiles() (*trustFiles, error) {
 	root, err := unix.Open(cellDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the cells' root: %w", err)
 	}
-	b := &beliefs{root: root}
+	b := &trustFiles{root: root}
 	if b.err = b.prepare(); b.err != nil {
-		log.Printf("prepare the cells' trust: %v", b.err) // most runs do without it
+		log.Printf("prepare the cells' trust: %v", b.err) // most runs do not need it
 	}
 	return b, nil
 }
 
-func (b *beliefs) prepare() (err error) {
+func (b *trustFiles) prepare() (err error) {
 	bundle := b.template()
 	if len(bundle) > 0 && bundle[len(bundle)-1] != '\n' {
 		bundle = append(bundle, '\n')
@@ -84,7 +84,7 @@ func (b *beliefs) prepare() (err error) {
 }
 
 // template returns what the template trusts, in PEM.
-func (b *beliefs) template() []byte {
+func (b *trustFiles) template() []byte {
 	for _, name := range bundles {
 		bundle, err := b.read(name)
 		if err == nil {
@@ -97,8 +97,8 @@ func (b *beliefs) template() []byte {
 	return nil
 }
 
-// add makes the cells believe in one more certificate, a PEM file. No workload has run yet.
-func (b *beliefs) add(file []byte) error {
+// add adds a certificate, a PEM file, to those that the cells' programs trust. It is called before the first workload.
+func (b *trustFiles) add(file []byte) error {
 	if b.err != nil {
 		return b.err
 	}
@@ -119,8 +119,8 @@ func (b *beliefs) add(file []byte) error {
 	return nil
 }
 
-// link makes a path lead to what the host would have trusted, where its directory is and it is not.
-func (b *beliefs) link(name string) error {
+// link makes a symbolic link to the host's certificate, if the directory exists and the path does not.
+func (b *trustFiles) link(name string) error {
 	dir, err := b.open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -135,8 +135,8 @@ func (b *beliefs) link(name string) error {
 	return nil
 }
 
-// open opens a path as the cells see it: no link in it leads out of their root.
-func (b *beliefs) open(name string, flags int) (*os.File, error) {
+// open opens a path in the cells' root. Symbolic links are resolved inside it.
+func (b *trustFiles) open(name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat2(b.root, name, &unix.OpenHow{
 		Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
@@ -146,7 +146,7 @@ func (b *beliefs) open(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// mode: openat2 refuses permissions for what is not to be created.
+// mode returns the permissions for openat2, which refuses them unless it creates the file.
 func mode(flags int) uint64 {
 	if flags&unix.O_CREAT != 0 {
 		return 0o644
@@ -154,8 +154,8 @@ func mode(flags int) uint64 {
 	return 0
 }
 
-// directory opens a directory, and makes it first where it is missing.
-func (b *beliefs) directory(name string) (*os.File, error) {
+// directory opens a directory, and makes it if it is missing.
+func (b *trustFiles) directory(name string) (*os.File, error) {
 	f, err := b.open(name, unix.O_PATH|unix.O_DIRECTORY)
 	if !errors.Is(err, unix.ENOENT) || name == "/" {
 		return f, err
@@ -171,8 +171,8 @@ func (b *beliefs) directory(name string) (*os.File, error) {
 	return b.open(name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// read reads an ordinary file. O_NONBLOCK is for what turns out to be none.
-func (b *beliefs) read(name string) ([]byte, error) {
+// read reads a regular file. O_NONBLOCK keeps it from waiting for a pipe.
+func (b *trustFiles) read(name string) ([]byte, error) {
 	f, err := b.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -188,8 +188,8 @@ func (b *beliefs) read(name string) ([]byte, error) {
 	return content, err
 }
 
-// create replaces what a file holds, makes it and its directories where they are missing, and leaves it open.
-func (b *beliefs) create(name string, content []byte) (*os.File, error) {
+// create replaces a file's content, makes the file and its directories if they are missing, and returns the open file.
+func (b *trustFiles) create(name string, content []byte) (*os.File, error) {
 	dir, err := b.directory(path.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("make the directory of %s: %w", name, err)

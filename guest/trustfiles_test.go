@@ -59,7 +59,7 @@ print(c.version())'
 
 const served = "hello\nTLSv1.3\nnot valid\n"
 
-// TestTrust: programs believe in the host's certificates by the names that the
+// TestTrust: programs trust the host's certificates for the names that the
 // system has for them and by their environment, and in the template's as before.
 func TestTrust(t *testing.T) {
 	ca, leaf, key := authority(t)
@@ -92,7 +92,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestNoTrust: the template's own beliefs are what they were when the host has no certificate to be trusted.
+// TestNoTrust: the template's own trustFiles are what they were when the host has no certificate to be trusted.
 func TestNoTrust(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
 	got := m.Bash(`cd /etc/ssl/custody; ls; [ -s ca.pem ] && echo TRUSTED
