@@ -159,7 +159,7 @@ func writeAt(dir int, name string, value []byte) error {
 }
 
 // zeroTree overwrites and removes what is in a directory of a secrets' tmpfs. The
-// step may be at work in it: what it has made is removed as well, as far as it comes.
+// step may be writing to it: files that it has made are removed as well, if they are found.
 func zeroTree(dir int) error {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -202,7 +202,7 @@ func zeroEntry(dir int, name string) error {
 	return unix.Unlinkat(dir, name, 0)
 }
 
-// mostZeroed is what the tmpfs can hold; a file can be longer only by holes.
+// mostZeroed is the capacity of the tmpfs; a file can be longer only if it has holes.
 const mostZeroed = 8 << 20
 
 var zeros [4096]byte // never written

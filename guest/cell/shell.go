@@ -115,7 +115,7 @@ func (s *shell) kill() {
 	}
 }
 
-// alone reports that of the cell only its first process is left, which runs
+// alone reports whether only the cell's first process is left, which runs
 // nothing; the cell need not be taken down before the command's end is reported.
 func (s *shell) alone() bool {
 	b, err := os.ReadFile(filepath.Join(s.group.path, "cgroup.procs"))
@@ -137,7 +137,7 @@ type sigaction struct {
 	handler, flags, restorer, mask uint64
 }
 
-// ignore has the kernel, for SIGCHLD, reap a process's children.
+// ignore adds a call that ignores a signal. If SIGCHLD is ignored, the kernel reaps a process's children.
 const ignore = 1
 
 // limit sets a resource limit; the Go runtime has raised init's own.

@@ -23,13 +23,13 @@ type Copied struct {
 	Warnings []string // what was left out, and why
 }
 
-// Guard says under which names what is copied out is written; see workspace.Guard.
+// Guard decides the names under which files are copied out; see workspace.Guard.
 type Guard interface {
 	// File returns the name for a file, and why it is not the file's own.
 	File(name string) (as, why string)
-	// Link reports why there may be no symbolic link of this name.
+	// Link returns why a symbolic link must not have this name; "" if it may.
 	Link(name string) (why string)
-	// Folder reports why nothing may be written into a directory that is there.
+	// Folder returns why nothing may be written to an existing directory; "" if files may be.
 	Folder(info fs.FileInfo) (why string)
 }
 
@@ -40,7 +40,7 @@ func (unguarded) File(name string) (as, why string) { return name, "" }
 func (unguarded) Link(string) string                { return "" }
 func (unguarded) Folder(fs.FileInfo) string         { return "" }
 
-// tree is what a directory held when it was copied in, by path.
+// tree is the content of a directory at the time it was copied in, by path.
 type tree map[string]leaf
 
 type leaf struct {
@@ -55,9 +55,9 @@ type leaf struct {
 type In struct {
 	// Leave reports that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
 	Leave func(name string, info fs.FileInfo) bool
-	// List takes the files as they were sent. Nil: no one does.
+	// List receives the files as they were sent. May be nil.
 	List List
-	// Progress is called with how many files and bytes were copied, often. Nil: no one is.
+	// Progress is called often, with the number of files and bytes copied so far. May be nil.
 	Progress func(files int, bytes int64)
 }
 
@@ -71,7 +71,7 @@ type Size struct {
 
 const block = 4096
 
-// Measure goes through a directory as CopyIn does.
+// Measure returns the size of the files that CopyIn would copy.
 func Measure(ctx context.Context, dir string, leave func(name string, info fs.FileInfo) bool) (s Size, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -141,9 +141,9 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 type Out struct {
 	// Guard has files and links that the host would execute not get their own names. Nil: all do.
 	Guard Guard
-	// List takes the files before they have their names. Nil: no one does.
+	// List receives the files before they have their names. May be nil.
 	List List
-	// Progress is called with how many files and bytes were copied, often. Nil: no one is.
+	// Progress is called often, with the number of files and bytes copied so far. May be nil.
 	Progress func(files int, bytes int64)
 }
 

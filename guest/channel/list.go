@@ -36,7 +36,7 @@ func (b *batch) add(f audit.CopiedFile) {
 // full reports whether no more should be gathered.
 func (b *batch) full() bool { return len(b.files) >= maxListed || b.names >= maxListedNames }
 
-// tell reports what was gathered.
+// tell passes the gathered files to the List.
 func (b *batch) tell() error {
 	if len(b.files) == 0 {
 		return nil
