@@ -46,9 +46,8 @@ type ColumnField struct {
 }
 
 var (
-	byHost  = []Observer{Host}
-	byGuest = []Observer{Guest}
-	byBoth  = []Observer{Guest, Host}
+	byHost = []Observer{Host}
+	byBoth = []Observer{Guest, Host}
 )
 
 // kinds is the table. It is not changed.
