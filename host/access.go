@@ -17,10 +17,11 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// AccessLog records each access to records through this process, and the notes made on them, in a run of its own, which
-// is hashed, signed, shipped and verified like every run. It begins with the first access; each day begins another one.
+// AccessLog records each access to records through this process, and the notes made on them. It writes them into a
+// separate run, which is hashed, signed, shipped and verified like every run. The first access opens the log. The first
+// access after a day opens the next one.
 //
-//	none -- first Record --> open -- older than a day, at a Record --> another is open, this one closes
+//	none -- first Record --> open -- older than a day, at a Record --> the next is open, this one is closed
 //	                          `----- Close ---------------------------> closed
 type AccessLog struct {
 	host     *Host
@@ -32,36 +33,36 @@ type AccessLog struct {
 	began  time.Time
 	closed bool
 
-	closing sync.WaitGroup // of logs that another one has followed
+	closing sync.WaitGroup // of logs that were replaced by a newer one
 }
 
-// AccessDay is how long one access log goes on.
+// AccessDay is the time after which an access log is replaced by the next one.
 const AccessDay = 24 * time.Hour
 
 const (
-	// accessWait is how long a look waits for a record that cannot be written.
+	// accessWait bounds the time for which an access waits until its record is written.
 	accessWait = 5 * time.Second
-	// accessEnd is how long the end of an access log may take.
+	// accessEnd bounds the time for closing an access log.
 	accessEnd = 30 * time.Second
 )
 
 var errAccessClosed = errors.New("the access log is closed")
 
-// AccessLog returns the log of accesses to records; version is the program's. The caller closes it.
+// AccessLog returns the log of accesses to records; version is the version of the program. The caller closes it.
 func (h *Host) AccessLog(r *redact.Redactor, version string) *AccessLog {
 	return &AccessLog{host: h, redactor: r, version: version}
 }
 
-// Record returns when the look is durable. On an error nothing may be shown.
-func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
-	_, _, err := l.record(ctx, &audit.Event{Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
+// Record returns when the record of the access is durable. After an error the caller must not show the data.
+func (l *AccessLog) Record(ctx context.Context, access audit.Access) error {
+	_, _, err := l.record(ctx, &audit.Event{Observer: audit.Host, Kind: audit.KindAccess, Access: &access})
 	return err
 }
 
-// ErrOtherTenant: the note is on a run of another tenant than the log, where it would not be found.
-var ErrOtherTenant = errors.New("only a host of the run's tenant, or of none, can note anything on it")
+// ErrOtherTenant reports a note on a run of another tenant than the log's. The other tenant could not find the note.
+var ErrOtherTenant = errors.New("only a host of the run's tenant, or of no tenant, can add a note to it")
 
-// Note returns when the note is durable, and how it was recorded: after redaction.
+// Note returns the note as it was recorded, after redaction, when it is durable.
 func (l *AccessLog) Note(ctx context.Context, n audit.Note) (audit.Noted, error) {
 	if err := n.Check(); err != nil {
 		return audit.Noted{}, err
@@ -69,13 +70,13 @@ func (l *AccessLog) Note(ctx context.Context, n audit.Note) (audit.Noted, error)
 	if own := l.host.config.Tenant; own != "" && own != n.Tenant {
 		return audit.Noted{}, fmt.Errorf("%w: the run is of the tenant %q, this host is of %q", ErrOtherTenant, n.Tenant, own)
 	}
-	n.Tags = slices.Clone(n.Tags) // which the redactor may change
+	n.Tags = slices.Clone(n.Tags) // the redactor may change them
 	ev := audit.Event{Observer: audit.Host, Kind: audit.KindNote, Note: &n}
 	log, seq, err := l.record(ctx, &ev)
 	return audit.Noted{ID: audit.NoteID(log, seq), Time: ev.Time, Note: n}, err
 }
 
-// record writes an event into the log of today, and returns its position. It sets the event's time.
+// record writes an event into the current log, and returns its position. It sets the event's time.
 func (l *AccessLog) record(ctx context.Context, ev *audit.Event) (log string, seq uint64, _ error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, accessWait, errors.New("the access log cannot be written"))
 	defer cancel()
@@ -99,7 +100,7 @@ func (l *AccessLog) record(ctx context.Context, ev *audit.Event) (log string, se
 	}
 }
 
-// next has a fresh log follow, unless another caller was first.
+// next opens a new log, unless another caller already did.
 func (l *AccessLog) next(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +108,7 @@ func (l *AccessLog) next(ctx context.Context) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return err // it has waited long enough for others, which could not begin one
+		return err // it waited for callers that could not open one, and its time is over
 	}
 	now := time.Now()
 	run, err := l.begin(ctx, now)
@@ -137,8 +138,8 @@ func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
 	start := audit.Lifecycle{Phase: audit.PhaseStart, Tenant: facts.Tenant, Project: "access", RulesetDigest: facts.RulesetDigest,
 		Mode: string(wal.Strict), Version: l.version}
 	start.Host, _ = os.Hostname()
-	// It is not waited for: the looks that follow are durable when it is. So a log that cannot be written yet
-	// is there for the next look, and not closed, which would wait for the disk.
+	// It does not wait for this event: a later record is durable only when this one is. So if the log cannot be written
+	// yet, the next access can use it. Waiting here would fail, and closing the log would wait for the disk.
 	if _, err := run.Post(ctx, lifecycle(start)); err != nil {
 		record, _ := run.Close(keep, wal.Interrupted)
 		return nil, errors.Join(err, record)
@@ -152,7 +153,7 @@ func lifecycle(l audit.Lifecycle) audit.Event {
 }
 
 func (l *AccessLog) end(run *Run) error {
-	// The caller cannot cancel this, as the log would be left open; on a full disk the next start closes it.
+	// The caller cannot cancel this: it would leave the log open. If the disk is full, the next start closes it.
 	ctx, cancel := context.WithTimeout(context.Background(), accessEnd)
 	defer cancel()
 	code := 0
@@ -161,7 +162,7 @@ func (l *AccessLog) end(run *Run) error {
 	return errors.Join(err, record, stored)
 }
 
-// Close ends the log; looks that are being recorded are waited for.
+// Close waits for the accesses that are being recorded, and closes the log.
 func (l *AccessLog) Close() error {
 	l.mu.Lock()
 	run := l.run
@@ -174,7 +175,7 @@ func (l *AccessLog) Close() error {
 	return l.end(run)
 }
 
-// cause puts why a context ended in the place of that it did.
+// cause replaces the error of a context that ended with the cause of its end.
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestAccessLog makes many accesses concurrently: each is in the log before Record returns, the log is a run that
-// verifies, and `last` never means it.
+// TestAccessLog records many accesses concurrently. Each is in the log before Record returns, the log is a run that
+// verifies, and the name `last` does not match it.
 func TestAccessLog(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	if err != nil {
@@ -32,11 +32,11 @@ func TestAccessLog(t *testing.T) {
 	var looking sync.WaitGroup
 	for i := range 20 {
 		looking.Go(func() {
-			look := audit.Access{Who: "ann", Role: "viewer", Action: "view", Route: "GET /api/v1/runs/{run}", About: "r-x", Verdict: audit.Allow}
+			access := audit.Access{Who: "ann", Role: "viewer", Action: "view", Route: "GET /api/v1/runs/{run}", About: "r-x", Verdict: audit.Allow}
 			if i%2 == 1 {
-				look.Verdict, look.Status = audit.Deny, 403
+				access.Verdict, access.Status = audit.Deny, 403
 			}
-			if err := log.Record(t.Context(), look); err != nil {
+			if err := log.Record(t.Context(), access); err != nil {
 				t.Error(err)
 			}
 		})
@@ -46,7 +46,7 @@ func TestAccessLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := log.Record(t.Context(), audit.Access{Action: "view", Verdict: audit.Allow}); err == nil {
-		t.Error("a closed log took a look")
+		t.Error("a closed log recorded an access")
 	}
 	st, err := h.Store(t.Context())
 	if err != nil {
@@ -60,8 +60,8 @@ func TestAccessLog(t *testing.T) {
 	if err != nil || len(runs) != 1 || runs[0].Class() != store.Accesses || runs[0].Status != store.Sealed {
 		t.Fatalf("access logs: %+v %v, want one that is sealed", runs, err)
 	}
-	if n := looks(t, st, runs[0].ID); n != 20 {
-		t.Errorf("%d looks are in the log, want 20", n)
+	if n := countAccesses(t, st, runs[0].ID); n != 20 {
+		t.Errorf("the log has %d accesses, want 20", n)
 	}
 	e, done, err := h.Proofs().OfRun(t.Context(), "", runs[0].ID)
 	if err != nil {
@@ -79,7 +79,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-func looks(t *testing.T, st store.Store, run string) (n int) {
+func countAccesses(t *testing.T, st store.Store, run string) (n int) {
 	t.Helper()
 	for row, err := range st.Records(t.Context(), store.Query{Run: run, Kinds: []audit.Kind{audit.KindAccess}}) {
 		var r audit.Record
@@ -96,11 +96,11 @@ func looks(t *testing.T, st store.Store, run string) (n int) {
 	return n
 }
 
-// lookAndDie names the directory in which this program, as a test's child, records a look and is killed.
-const lookAndDie = "CUSTODY_TEST_LOOK_AND_DIE"
+// recordAndDie names the directory in which this test program, as a child, records an access and is killed.
+const recordAndDie = "CUSTODY_TEST_RECORD_AND_DIE"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(lookAndDie); dir != "" {
+	if dir := os.Getenv(recordAndDie); dir != "" {
 		h, err := host.Open(dir)
 		if err == nil {
 			err = h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test").
@@ -114,7 +114,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAccessLogKilled leaves an access log as a killed process would: the next Tidy closes it.
+// TestAccessLogKilled: Tidy closes the access log of a killed process.
 func TestAccessLogKilled(t *testing.T) {
 	dir := t.TempDir()
 	h, err := host.Open(dir)
@@ -122,21 +122,21 @@ func TestAccessLogKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), lookAndDie+"="+dir)
+	child.Env = append(os.Environ(), recordAndDie+"="+dir)
 	if out, err := child.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Fatalf("the child: %v, want that it was killed\n%s", err, out)
 	}
-	var told []string
-	if err := h.Tidy(context.WithoutCancel(t.Context()), func(text string) { told = append(told, text) }); err != nil {
+	var warnings []string
+	if err := h.Tidy(context.WithoutCancel(t.Context()), func(text string) { warnings = append(warnings, text) }); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || !strings.Contains(told[0], store.AccessPrefix) {
-		t.Errorf("warnings %q, want that one access log was closed", told)
+	if len(warnings) != 1 || !strings.Contains(warnings[0], store.AccessPrefix) {
+		t.Errorf("warnings %q, want the closing of one access log", warnings)
 	}
 }
 
-// TestAccessLogFull: on a full disk an access is refused in time, however many are concurrent, and one log is enough
-// for them all once there is space.
+// TestAccessLogFull: on a full disk, accesses fail in bounded time, also concurrent ones. When there is space again, one
+// log is enough for all of them.
 func TestAccessLogFull(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	if err != nil {
@@ -159,26 +159,26 @@ func TestAccessLogFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test")
-	look := audit.Access{Who: "ann", Action: "view", Verdict: audit.Allow}
+	access := audit.Access{Who: "ann", Action: "view", Verdict: audit.Allow}
 	var looking sync.WaitGroup
 	refused := make(chan error, 20)
 	for range cap(refused) {
-		looking.Go(func() { refused <- log.Record(t.Context(), look) })
+		looking.Go(func() { refused <- log.Record(t.Context(), access) })
 	}
 	stuck := time.AfterFunc(time.Minute, func() { os.Remove(filler) }) // so that a failure ends
 	looking.Wait()
 	if !stuck.Stop() {
-		t.Error("looks waited for the disk")
+		t.Error("accesses waited for the disk")
 	}
 	for range cap(refused) {
 		if err := <-refused; err == nil {
-			t.Error("a look on a full disk was recorded")
+			t.Error("an access was recorded on a full disk")
 		}
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Record(t.Context(), look); err != nil {
+	if err := log.Record(t.Context(), access); err != nil {
 		t.Errorf("with space again: %v", err)
 	}
 	if err := log.Close(); err != nil {

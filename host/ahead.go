@@ -38,21 +38,21 @@ type unclosed struct{ Reader }
 // Close does nothing.
 func (unclosed) Close() error { return nil }
 
-// maxHeard bounds the frames that wait for their turn; records of further ones come from the store.
+// maxHeard bounds the buffered frames of live records. Records of further frames come from the store.
 const maxHeard = 1 << 16
 
-// ahead puts what was heard of a run behind what the store has of it.
+// ahead appends live records, received from the run's log or its host, to the records that the store has.
 type ahead struct {
 	Reader
 	stop      context.CancelFunc
 	listening sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	heard map[uint64]store.Frame
 	err   error
 }
 
-// Close ends the listening.
+// Close stops receiving.
 func (a *ahead) Close() error {
 	a.stop()
 	a.listening.Wait()
@@ -62,7 +62,7 @@ func (a *ahead) Close() error {
 func (a *ahead) listen(frames iter.Seq2[store.Frame, error]) {
 	for f, err := range frames {
 		if missed := new(ship.Missed); errors.As(err, &missed) {
-			continue // the store has it, or will
+			continue // the store has it, or will have it
 		}
 		a.mu.Lock()
 		if err != nil {
@@ -74,7 +74,7 @@ func (a *ahead) listen(frames iter.Seq2[store.Frame, error]) {
 	}
 }
 
-// Records yields the store's rows, then those heard that follow on them without a hole.
+// Records yields the store's rows, then the live records that follow them without a gap.
 func (a *ahead) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		next, n := q.AfterSeq+1, 0
@@ -98,7 +98,7 @@ func (a *ahead) take(q store.Query, seq uint64) (store.Row, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for old := range a.heard {
-		if old < seq { // the store has it, or it was shown
+		if old < seq { // the store has it, or it was returned before
 			delete(a.heard, old)
 		}
 	}
@@ -132,7 +132,7 @@ func (t *livePublisher) follow(ctx context.Context, stop <-chan struct{}) {
 		case <-t.run.toTail:
 			t.pass(ctx)
 		}
-		select { // what comes meanwhile goes out together
+		select { // records that arrive meanwhile are published together
 		case <-stop:
 		case <-time.After(publishEvery):
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// BundleReader shows the one run of a bundle. It reads a store of its own in a temporary directory, which Close removes,
-// and uses nothing of $CUSTODY_HOME.
+// BundleReader shows the one run of a bundle. It reads a separate store in a temporary directory, which Close removes,
+// and uses no files of $CUSTODY_HOME.
 type BundleReader struct {
 	*sqlite.Store
 	// Dir is the temporary directory; only its owner can read it.
@@ -21,11 +21,11 @@ type BundleReader struct {
 	Shown    store.Run
 	withheld map[uint64]bool
 	last     uint64
-	lock     *os.File // on Dir, for as long as the reader is open
+	lock     *os.File // on Dir, while the reader is open
 }
 
-// ReadBundle first removes the temporary directories of readers whose process died. It returns a reader of a bundle's records. They are what the manifests in the bundle list; no signature is
-// checked: that is proof.Verify's part.
+// ReadBundle returns a reader of a bundle's records, as the manifests in the bundle list them. It does not check
+// signatures; proof.Verify does. It first removes the temporary directories of readers whose process died.
 func ReadBundle(ctx context.Context, e *proof.Evidence) (*BundleReader, error) {
 	sweepBundles()
 	dir, lock, err := bundleDir()
@@ -52,7 +52,7 @@ func (b *BundleReader) fill(ctx context.Context, e *proof.Evidence) error {
 		for _, row := range s.Rows {
 			seg.Frames = append(seg.Frames, store.Frame(row))
 		}
-		if n := len(s.Rows); n > 0 { // without the records that are withheld
+		if n := len(s.Rows); n > 0 { // withheld records have no rows
 			seg.First, seg.Last = s.Rows[0].Seq, s.Rows[n-1].Seq
 		}
 		for _, seq := range s.Withheld {

@@ -14,7 +14,7 @@ const bundlePrefix = "custody-bundle-"
 
 // bundleDir makes a temporary directory and locks it.
 func bundleDir() (dir string, lock *os.File, err error) {
-	for range 100 { // sweepBundles may remove one before it is locked
+	for range 100 { // sweepBundles of another process may remove one before it is locked
 		if dir, err = os.MkdirTemp("", bundlePrefix); err != nil {
 			return "", nil, err
 		}
@@ -22,7 +22,7 @@ func bundleDir() (dir string, lock *os.File, err error) {
 			return dir, lock, nil
 		}
 	}
-	return "", nil, errors.New("temporary directories are removed while they are made: " + os.TempDir())
+	return "", nil, errors.New("another process removes new temporary directories in " + os.TempDir())
 }
 
 // sweepBundles removes this user's directories of BundleReaders whose process died: those that are not locked.
@@ -36,7 +36,7 @@ func sweepBundles() {
 	}
 }
 
-// lockDir locks a directory of this user; nil: another process has it, it is gone or is something else.
+// lockDir locks a directory of this user. It returns nil if another process has the lock, or if there is no such directory.
 func lockDir(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Verify verifies a run's record, and that st shows what the log holds. An empty tenant is any.
+// Verify verifies a run's record, and checks that st has the same record as the log. An empty tenant matches any tenant.
 func (c Checks) Verify(ctx context.Context, st RunReader, tenant, run string, t proof.Trust) (proof.Report, error) {
 	pruned := c.host.Retention().IsPruned(run)
 	report, err := c.verifyOnce(ctx, st, tenant, run, t)
@@ -23,7 +23,7 @@ func (c Checks) Verify(ctx context.Context, st RunReader, tenant, run string, t 
 	if !errors.As(err, &d) {
 		return report, err
 	}
-	if any, finishErr := c.host.Erasures().Finish(ctx, run); !any || finishErr != nil { // one that was cut off is in the log and not in the store
+	if any, finishErr := c.host.Erasures().Finish(ctx, run); !any || finishErr != nil { // an interrupted erasure is in the log and not in the store
 		return report, errors.Join(err, finishErr)
 	}
 	return c.verifyOnce(ctx, st, tenant, run, t)
@@ -54,14 +54,14 @@ func (c Checks) verifyOnce(ctx context.Context, st RunReader, tenant, run string
 	return report, errors.Join(err, closeEvidence())
 }
 
-// RunReader is as much of a store as a comparison with the log needs.
+// RunReader is the part of a store that a comparison with the log needs.
 type RunReader interface {
 	Run(ctx context.Context, tenant, name string) (store.Run, error)
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
 
-// compareStore checks that the store shows what the log holds. A store that
-// only lags behind is brought up to date first: the run may have ended just now.
+// compareStore checks that the store has the same record as the log. If the store
+// only lags behind, it ships the rest first: the run may have ended just now.
 func (c Checks) compareStore(ctx context.Context, st RunReader, tenant, run string) error {
 	err := c.compare(ctx, st, tenant, run)
 	if !lags(err) {
@@ -72,15 +72,15 @@ func (c Checks) compareStore(ctx context.Context, st RunReader, tenant, run stri
 	}
 	err = c.compare(ctx, st, tenant, run)
 	if lags(err) && !c.host.RunLogs().HasWhole(run) {
-		return nil // the run's process carries the rest over
+		return nil // the run's process ships the rest
 	}
 	return err
 }
 
 func (c Checks) compare(ctx context.Context, st RunReader, tenant, id string) error {
-	const finding = "the log holds, but not what the store shows of it: %w"
+	const finding = "the log holds, but the store has something else: %w"
 	run, err := st.Run(ctx, tenant, id)
-	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
+	if errors.Is(err, store.ErrNotFound) { // the log has it
 		run, err = store.NewRun(id), nil
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func (c Checks) compare(ctx context.Context, st RunReader, tenant, id string) er
 	return nil
 }
 
-// lags reports whether all that the store lacks is the end.
+// lags reports whether the store lacks only the end of the run.
 func lags(err error) bool {
 	var d *replay.Differences
 	return errors.As(err, &d) && d.Total == d.Behind

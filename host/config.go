@@ -22,11 +22,11 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// ConfigFile is the host's own file below $CUSTODY_HOME. Without it the host
-// stands alone: a key in a file, a store in SQLite, no witnesses.
+// ConfigFile is the host's configuration file below $CUSTODY_HOME. Without it the
+// host has a key in a file, a store in SQLite, and no witnesses.
 const ConfigFile = "host.yaml"
 
-// Config is the contents of host.yaml: where this host's record goes, and who attests it.
+// Config is the contents of host.yaml: the destinations of this host's record, and the servers that attest it.
 //
 //	version: 1
 //	tenant: acme
@@ -35,9 +35,9 @@ const ConfigFile = "host.yaml"
 //	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
-//	delete_after: 2160h                         # a whole run goes that long after its end; only with SQLite
+//	delete_after: 2160h                         # deletes a whole run that long after its end; only with SQLite
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
-//	fleet: {root: "fleet.example+..."}          # whose statements about hosts' keys count
+//	fleet: {root: "fleet.example+..."}          # the key that signs which hosts' keys are trusted
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
 //	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
 //	notify: {webhooks: [{name: ops, url: "https://ops.example.com/custody", key: "file:/etc/custody/ops.key"}]}
@@ -51,27 +51,27 @@ type Config struct {
 	Transport  *Transport `yaml:"transport"`
 	Spool      Bytes      `yaml:"spool"`
 	Retain     Retain     `yaml:"retain"`
-	// DeleteAfter is how long after its end a run is deleted from this host, its rows in SQLite included; 0: never.
+	// DeleteAfter is the time after a run's end at which it is deleted from this host and from SQLite; 0: never.
 	DeleteAfter Duration    `yaml:"delete_after"`
 	Log         Log         `yaml:"log"`
 	Fleet       FleetConfig `yaml:"fleet"`
 	Isolation   Isolation   `yaml:"isolation"`
 	Commands    Commands    `yaml:"commands"`
-	// Projects is the most that the files of projects may ask for.
+	// Projects limits the sources and destinations that project files may name.
 	Projects project.Allowed `yaml:"projects"`
 	Export   []sink.Target   `yaml:"export"`
-	// Serve sets who has access to the record through custody serve, and its address.
+	// Serve sets the users and the address of custody serve.
 	Serve access.Config `yaml:"serve"`
-	// Notify is which messages this host sends, and the commands that it starts for them.
+	// Notify sets the messages that this host sends, and the commands that it runs for them.
 	Notify notify.Config `yaml:"notify"`
 }
 
-// ClickHouse is how its tables are made, where store names one.
+// ClickHouse sets how the tables are created if store names ClickHouse.
 type ClickHouse struct {
-	Cluster    string `yaml:"cluster"`     // makes replicated tables on this cluster
+	Cluster    string `yaml:"cluster"`     // creates replicated tables on this cluster
 	KeeperPath string `yaml:"keeper_path"` // of the replicas
-	Sharded    bool   `yaml:"sharded"`     // a run is whole on one shard
-	// Retain is for how long records of a class (output, activity, evidence) are kept, by whole days.
+	Sharded    bool   `yaml:"sharded"`     // each run is whole on one shard
+	// Retain is the time for which records of a class (output, activity, evidence) are kept, in whole days.
 	Retain map[string]Duration `yaml:"retain"`
 }
 
@@ -86,22 +86,22 @@ func (c ClickHouse) options() clickhouse.Options {
 	return o
 }
 
-// Transport is a NATS cluster that carries segments to a store elsewhere. All but
-// URL and Monitor are files.
+// Transport is a NATS cluster that carries segments to a store elsewhere. All fields but
+// URL, Monitor and Wait are paths of files.
 type Transport struct {
-	URL     string `yaml:"url"` // or several, with commas
+	URL     string `yaml:"url"` // one, or several separated by commas
 	CA      string `yaml:"ca"`
 	Cert    string `yaml:"cert"`
 	Key     string `yaml:"key"`
 	Creds   string `yaml:"creds"`
 	NKey    string `yaml:"nkey"`
 	Monitor string `yaml:"monitor"`
-	// Wait is how long the end of a run waits for the store; the next command carries over what is left.
+	// Wait is the time that the end of a run waits for the store; the next command ships what is left.
 	Wait Duration `yaml:"wait"`
 }
 
-// Retain bounds what stays on this host. Zero is no bound. What the store does not have,
-// or no checkpoint covers, stays in any case.
+// Retain bounds what stays on this host. Zero is no bound. Segments that the store does not have,
+// or that no checkpoint covers, stay in any case.
 type Retain struct {
 	Age  Duration `yaml:"age"`
 	Size Bytes    `yaml:"size"`
@@ -109,33 +109,33 @@ type Retain struct {
 
 // Isolation is how the runs of this host are isolated.
 type Isolation struct {
-	// Require is the only tier that runs may have; empty: the best that works.
+	// Require is the only tier that runs may have; empty: the best one that works.
 	Require string `yaml:"require"`
-	// Probe bounds how long a guest may take to boot when a tier is tried; 0: as long as the
-	// host's speed lets expect.
+	// Probe bounds the time for which a guest may boot when a tier is tried; 0: depends
+	// on the measured speed of the host.
 	Probe Duration `yaml:"probe"`
-	// Runsc is the path of gVisor's program; empty: /usr/bin/runsc or /usr/local/bin/runsc.
+	// Runsc is the path of gVisor's runsc; empty: /usr/bin/runsc or /usr/local/bin/runsc.
 	Runsc string `yaml:"runsc"`
 }
 
-// Commands is how the commands of cmd: sources run on this host.
+// Commands sets how the commands of cmd: sources run on this host.
 type Commands struct {
 	// User runs them; empty: the user that runs custody. It cannot be root.
 	User string `yaml:"user"`
 }
 
-// Log names those that attest the host's log of manifests.
+// Log names the servers that attest the host's log of manifests.
 type Log struct {
 	Witnesses []Witness `yaml:"witnesses"`
 	Quorum    int       `yaml:"quorum"` // of the witnesses; default all of them
 	Stamp     *Stamp    `yaml:"stamp"`
-	// Wait is how long the end of a run waits for its checkpoint; default 10 s.
+	// Wait is the time that the end of a run waits for its checkpoint; default 10 s.
 	Wait Duration `yaml:"wait"`
 }
 
 // Witness is a server that cosigns checkpoints (C2SP tlog-witness).
 type Witness struct {
-	Key string `yaml:"key"` // verifier key
+	Key string `yaml:"key"` // its verifier key
 	URL string `yaml:"url"`
 }
 
@@ -145,14 +145,14 @@ type Stamp struct {
 	CA  string `yaml:"ca"` // file with its roots
 }
 
-// Duration is a time.Duration as Go writes it: 90s, 720h.
+// Duration is a time.Duration in Go's notation: 90s, 720h.
 type Duration time.Duration
 
-// UnmarshalYAML reads it.
+// UnmarshalYAML reads the duration from a string.
 func (d *Duration) UnmarshalYAML(b []byte) error {
 	v, err := time.ParseDuration(scalar(b))
 	if err != nil || v < 0 {
-		return fmt.Errorf("%s is not a length of time: write 90s, 15m or 720h", bytes.TrimSpace(b))
+		return fmt.Errorf("%s is not a duration: write 90s, 15m or 720h", bytes.TrimSpace(b))
 	}
 	*d = Duration(v)
 	return nil
@@ -161,7 +161,7 @@ func (d *Duration) UnmarshalYAML(b []byte) error {
 // Bytes is a size: 512MiB, 10GiB.
 type Bytes int64
 
-// UnmarshalYAML reads it.
+// UnmarshalYAML reads the size from a string.
 func (n *Bytes) UnmarshalYAML(b []byte) error {
 	v, err := units.RAMInBytes(scalar(b))
 	if err != nil || v < 0 {
@@ -182,15 +182,15 @@ type ConfigError struct {
 // Error implements error.
 func (e *ConfigError) Error() string { return e.Path + ": " + strings.TrimSpace(e.Err.Error()) }
 
-// Unwrap gives the mistake.
+// Unwrap returns the error in the file.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *ConfigError) Hint() string {
-	return "docs/operations.md lists what host.yaml may say; without the file this host stands alone"
+	return "docs/operations.md lists the settings of host.yaml; the file is optional"
 }
 
-// loadConfig reads dir's host.yaml. The zero Config stands for none.
+// loadConfig reads dir's host.yaml. Without the file it returns the zero Config.
 func loadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := regular.ReadFile(path)
@@ -246,7 +246,7 @@ func (c *Config) check() error {
 	names := map[string]bool{}
 	for _, t := range c.Export {
 		if !validName(t.Name) || t.Name == "" || names[t.Name] {
-			return fmt.Errorf("export %q: each sink needs a name of its own, of letters, digits, '-', '_' or '.'", t.Name)
+			return fmt.Errorf("export %q: each sink needs a unique name of letters, digits, '-', '_' or '.'", t.Name)
 		}
 		names[t.Name] = true
 		if err := t.Check(); err != nil {
@@ -256,14 +256,14 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkDeleteAfter refuses a deletion of runs that could not be done, or that another setting contradicts.
+// checkDeleteAfter refuses a setting that this host cannot carry out, or that contradicts another one.
 func (c *Config) checkDeleteAfter() error {
 	switch {
 	case c.DeleteAfter == 0:
 	case c.Transport != nil || c.Store != "" && c.Store != "sqlite":
-		return errors.New("delete_after deletes runs from this host and its SQLite; the store here is another one: clickhouse.retain bounds what ClickHouse keeps, and retain what stays on this host")
+		return errors.New("delete_after needs SQLite as the store, and this host has another one: clickhouse.retain bounds what ClickHouse keeps, and retain what stays on this host")
 	case c.Retain.Age >= c.DeleteAfter:
-		return fmt.Errorf("retain.age is %v and delete_after %v: the segments would stay longer than the run they are of",
+		return fmt.Errorf("retain.age is %v and delete_after %v: the segments would stay longer than the run",
 			time.Duration(c.Retain.Age), time.Duration(c.DeleteAfter))
 	}
 	return nil

@@ -21,32 +21,32 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// A live run can be spoken to over a socket in its directory, which only the
-// run's owner can reach, in HTTP:
+// A live run serves HTTP on a socket in its directory, which only the run's owner
+// can reach:
 //
-//	PUT /policy    the body is a project's file; the answer a PolicyChange
+//	PUT /policy    the body is a project file; the answer is a PolicyChange
 //	PUT /pause     revokes the step's credentials and freezes the sandbox
-//	PUT /resume    lets it go on
+//	PUT /resume    resumes the sandbox
 //	PUT /snapshot  the body is a SnapshotRequest: writes the sandbox's memory to a new file
 //
-// Any answer but 200 is {"error": ...}. The socket is gone when the run has
-// ended, or with its directory's next tidying.
+// Any answer but 200 is {"error": ...}. The socket is removed when the run
+// ends, or when its directory is next tidied.
 const controlSocket = "control"
 
-// ErrNotLive means that a run has ended, or never was on this host.
-var ErrNotLive = errors.New("the run does not live")
+// ErrNotLive reports that a run has ended, or that this host has no such run.
+var ErrNotLive = errors.New("the run is not live")
 
-// PolicyChange is the answer to a policy put into force.
+// PolicyChange is the answer to a change of policy.
 type PolicyChange struct {
 	Generation uint32 `json:"generation"`
 	Digest     string `json:"digest"`
 	Previous   string `json:"previous"`
-	Ended      int    `json:"ended"` // flows
+	Ended      int    `json:"ended"` // flows that the change ended
 }
 
-// SnapshotRequest has the file to which a sandbox's memory is written. It must not exist yet.
+// SnapshotRequest names the file to which a sandbox's memory is written. The file must not exist yet.
 type SnapshotRequest struct {
-	File    string `json:"file"`     // absolute
+	File    string `json:"file"`     // absolute path
 	EndStep bool   `json:"end_step"` // kill the current step first, and its processes
 }
 
@@ -58,7 +58,7 @@ type Controls struct {
 	Snapshot  func(ctx context.Context, r SnapshotRequest) error
 }
 
-// maxPolicy is the longest file that is taken, in bytes.
+// maxPolicy limits the size of a project file, in bytes.
 const maxPolicy = 1 << 20
 
 type refusal struct {
@@ -66,7 +66,7 @@ type refusal struct {
 }
 
 // Control serves the run's socket until the returned function is called, which
-// waits for what is under way.
+// waits for the requests that are being handled.
 func (r *Run) Control(c Controls) (stop func(), err error) {
 	l, err := listenControl(r.Dir)
 	if err != nil {
@@ -114,8 +114,8 @@ func (c Controls) mux() *http.ServeMux {
 	return mux
 }
 
-// shortPath names a socket in a directory whose own path may be longer than a
-// socket's may be (108 bytes). The directory stays open as long as the name is used.
+// shortPath returns a name for the socket of a directory whose own path may exceed the
+// limit for sockets (108 bytes). The directory must stay open while the name is used.
 func shortPath(dir string) (string, *os.File, error) {
 	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -134,15 +134,15 @@ func listenControl(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the name is not good for that any more
+	l.SetUnlinkOnClose(false) // the name does not lead to the socket when the directory is closed
 	if err := os.Chmod(filepath.Join(dir, controlSocket), 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// Find returns the live run that is called name, or begins so; "last" is the
-// youngest.
+// Find returns the live run whose name is name or begins with it; "last" is the
+// newest.
 func (c Control) Find(name string) (string, error) {
 	runs, err := c.host.RunLogs().all()
 	if err != nil {
@@ -154,7 +154,7 @@ func (c Control) Find(name string) (string, error) {
 			found = append(found, run)
 		}
 	}
-	slices.Sort(found) // by time
+	slices.Sort(found) // the names begin with the time
 	switch {
 	case len(found) == 0:
 		return "", fmt.Errorf("%w: %s", ErrNotLive, name)
@@ -164,7 +164,7 @@ func (c Control) Find(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// SetPolicy puts the policy of a project's file into force in a live run.
+// SetPolicy puts the policy of a project file into force in a live run.
 func (ct Control) SetPolicy(ctx context.Context, run string, file []byte) (PolicyChange, error) {
 	var c PolicyChange
 	err := ct.put(ctx, run, "policy", file, &c)
@@ -176,12 +176,12 @@ func (c Control) Pause(ctx context.Context, run string) error {
 	return c.put(ctx, run, "pause", nil, &struct{}{})
 }
 
-// Resume lets a paused sandbox go on.
+// Resume resumes a paused sandbox.
 func (c Control) Resume(ctx context.Context, run string) error {
 	return c.put(ctx, run, "resume", nil, &struct{}{})
 }
 
-// Snapshot has a live run write its sandbox's memory to a file.
+// Snapshot writes the memory of a live run's sandbox to a file.
 func (c Control) Snapshot(ctx context.Context, run string, r SnapshotRequest) error {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -215,7 +215,7 @@ func (c Control) put(ctx context.Context, run, what string, body []byte, answer 
 		return fmt.Errorf("%w: %s", ErrNotLive, run)
 	}
 	if err != nil {
-		return fmt.Errorf("speak to run %s: %w", run, err)
+		return fmt.Errorf("control run %s: %w", run, err)
 	}
 	defer resp.Body.Close()
 	text := json.NewDecoder(io.LimitReader(resp.Body, maxPolicy))
@@ -224,7 +224,7 @@ func (c Control) put(ctx context.Context, run, what string, body []byte, answer 
 		answer = &no
 	}
 	if err := text.Decode(answer); err != nil {
-		return fmt.Errorf("speak to run %s: %w", run, err)
+		return fmt.Errorf("control run %s: %w", run, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(no.Error)

@@ -24,7 +24,7 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// Kept is a run that is older than delete_after and stays, and why.
+// Kept is a run that is older than delete_after and is not deleted, with the reason.
 type Kept struct {
 	Run string
 	Why error
@@ -32,21 +32,21 @@ type Kept struct {
 
 // Reasons for which a run that is due is not deleted.
 var (
-	errNotWhole    = errors.New("not all of it is in the store and under a checkpoint")
+	errNotWhole    = errors.New("the store or a checkpoint lacks a part of it")
 	errNotExported = errors.New("an exporter that host.yaml names has not sent all of it")
-	errHeld        = errors.New("it is held")
+	errHeld        = errors.New("it is on hold")
 )
 
-// lockWait is how long a deletion waits for the readers of runs' directories: a verification, a bundle, fsck or
+// lockWait bounds the time for which a deletion waits for readers of run directories: a verification, a bundle, fsck or
 // rebuild.
 const lockWait = 10 * time.Second
 
-// expire deletes the runs whose end is longer ago than host.yaml's delete_after. One goes only if it has ended, is in the
-// store, verifies under a checkpoint, was exported to the sinks that host.yaml names and is not held. With dry nothing is deleted.
+// expire deletes the runs that ended longer ago than host.yaml's delete_after. It deletes a run only if it has ended, is in the
+// store, verifies under a checkpoint, was exported to the sinks that host.yaml names and has no hold. With dry it deletes nothing.
 //
 //	statement durable --> entry in the host's log --> directory renamed --> store's rows --> dead letters --> directory --> file rewritten
 //
-// A process that dies in between is followed by Tidy, which goes on from the statement, and by the next expire.
+// If the process dies in between, Tidy or the next expire continues from the statement.
 func (d Deletions) expire(ctx context.Context, dry bool) (deleted []string, kept []Kept, err error) {
 	if d.host.config.DeleteAfter == 0 || !d.host.config.localStore() {
 		return nil, nil, nil
@@ -66,7 +66,7 @@ func (d Deletions) expire(ctx context.Context, dry bool) (deleted []string, kept
 			continue
 		}
 		if ctx.Err() != nil {
-			errs = append(errs, fmt.Errorf("runs that are due are left: %w", context.Cause(ctx)))
+			errs = append(errs, fmt.Errorf("not all runs that are due were deleted: %w", context.Cause(ctx)))
 			break
 		}
 		if why := d.keep(ctx, run, unsent); why != nil {
@@ -87,7 +87,7 @@ func (d Deletions) expire(ctx context.Context, dry bool) (deleted []string, kept
 	return deleted, kept, errors.Join(errs...)
 }
 
-// expired returns the closing manifest of a run that ended before delete_after, as it is signed.
+// expired returns the closing manifest of a run that ended before delete_after, and its signed form.
 func (d Deletions) expired(run string) (m statement.Manifest, signed []byte, due bool) {
 	files, _ := filepath.Glob(filepath.Join(d.host.RunDir(run), "*"+wal.ManifestSuffix)) // the pattern is good
 	if len(files) == 0 || d.host.RunLogs().Live(run) {
@@ -103,7 +103,7 @@ func (d Deletions) expired(run string) (m statement.Manifest, signed []byte, due
 	return m, signed, time.Since(m.SealedAt) > time.Duration(d.host.config.DeleteAfter)
 }
 
-// unsent lists the runs that a sink which host.yaml names has not got all of.
+// unsent lists the runs that were not sent completely to a sink that host.yaml names.
 func (d Deletions) unsent(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	if len(d.host.config.Export) == 0 {
@@ -129,8 +129,8 @@ func (d Deletions) unsent(ctx context.Context) (map[string]bool, error) {
 	return all, st.Close()
 }
 
-// keep returns why a run that is due has to stay, nil if it may go. A record that does not verify is evidence, and
-// stays.
+// keep returns the reason for which a run that is due has to stay, nil if it can be deleted. A record that does not
+// verify stays, because it is evidence.
 func (d Deletions) keep(ctx context.Context, run string, unsent map[string]bool) error {
 	switch {
 	case !d.host.RunLogs().HasWhole(run):
@@ -153,19 +153,19 @@ func (d Deletions) keep(ctx context.Context, run string, unsent map[string]bool)
 		err = SameRun(run, report)
 	}
 	if err = errors.Join(err, closeEvidence()); err != nil {
-		return fmt.Errorf("it does not verify, and so stays: %w", err)
+		return fmt.Errorf("it does not verify, so it is not deleted: %w", err)
 	}
 	return nil
 }
 
-// deleteRun states that a run goes, and has it go. closing is the closing manifest m as it is signed.
+// deleteRun signs the statement of a run's deletion, and deletes it. closing is the signed form of the closing manifest m.
 func (d Deletions) deleteRun(ctx context.Context, m statement.Manifest, closing []byte) error {
 	unlock, err := d.lockRuns(ctx, unix.LOCK_EX, lockWait)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if d.host.RunLogs().Live(m.Run) || d.host.Retention().IsHeld(m.Run) { // it changed meanwhile
+	if d.host.RunLogs().Live(m.Run) || d.host.Retention().IsHeld(m.Run) { // it may have changed meanwhile
 		return nil
 	}
 	st, err := d.host.Store(ctx)
@@ -198,10 +198,10 @@ func (d Deletions) deleteRun(ctx context.Context, m statement.Manifest, closing 
 	return d.remove(ctx, m.Run)
 }
 
-// goingPrefix begins the name that the directory of a run has while it is removed.
+// goingPrefix begins the name of a run's directory while it is being removed.
 const goingPrefix = ".going-"
 
-// remove does what a statement says, all but rewriting the store's file. It can be repeated. The caller has the lock of runs.
+// remove carries out a signed deletion, except for rewriting the store's file. It can be repeated. The caller has locked the runs.
 func (ds Deletions) remove(ctx context.Context, run string) error {
 	d, signed, err := ds.open(run)
 	if err != nil {
@@ -216,7 +216,7 @@ func (ds Deletions) remove(ctx context.Context, run string) error {
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return fmt.Errorf("host log: %w", err)
 	}
-	if _, err := ds.of(ctx, run); err != nil { // its closing manifest has to be there too
+	if _, err := ds.of(ctx, run); err != nil { // it also requires the closing manifest
 		return err
 	}
 	going := ds.host.path("runs", goingPrefix+run)
@@ -258,8 +258,8 @@ func (d Deletions) finish(ctx context.Context) error {
 	return d.removeAll(ctx, left, 0)
 }
 
-// halfDeleted names those of them that are not in the host's log yet, or of which a part is removed. A whole run that is here
-// although its deletion is complete was put back, which is for Fsck to find.
+// halfDeleted names the deletions that are not in the host's log yet, or whose run is partly removed. It leaves out
+// deleted runs that are whole: someone put them back, which Fsck reports.
 func (d Deletions) halfDeleted(ctx context.Context) ([]string, error) {
 	left, err := d.unfinished()
 	return slices.DeleteFunc(left, func(run string) bool {
@@ -269,7 +269,7 @@ func (d Deletions) halfDeleted(ctx context.Context) ([]string, error) {
 	}), err
 }
 
-// unfinished names the runs whose deletion is stated, and whose directory is still here.
+// unfinished names the runs that have a signed deletion and still have a directory.
 func (d Deletions) unfinished() (left []string, err error) {
 	entries, err := os.ReadDir(d.host.path("runs"))
 	for _, e := range entries {
@@ -280,7 +280,7 @@ func (d Deletions) unfinished() (left []string, err error) {
 	return left, err
 }
 
-// deleteAgain removes from the store what came back of runs that were deleted, such as by a copy from before that was put in its place.
+// deleteAgain removes deleted runs that are back in the store, for example from a backup.
 func (d Deletions) deleteAgain(ctx context.Context) error {
 	runs, err := d.all()
 	if err != nil || len(runs) == 0 {
@@ -305,7 +305,7 @@ func (d Deletions) removeAll(ctx context.Context, runs []string, wait time.Durat
 	if err != nil {
 		var held *flock.HeldError
 		if wait == 0 && errors.As(err, &held) {
-			return nil // the next command goes on
+			return nil // the next command continues
 		}
 		return err
 	}
@@ -322,8 +322,8 @@ func (d Deletions) removeAll(ctx context.Context, runs []string, wait time.Durat
 	return errors.Join(errs...)
 }
 
-// scrub has the bytes of deleted rows go from the store's file, and removes directories and files that killed processes
-// made of runs' records.
+// scrub removes the bytes of deleted rows from the store's file, and the directories and files of runs' records
+// that killed processes left behind.
 func (d Deletions) scrub(ctx context.Context) error {
 	if _, err := os.Stat(d.host.storePath()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -347,7 +347,7 @@ func (d Deletions) scrub(ctx context.Context) error {
 	return errors.Join(err, st.Scrub(ctx), st.Close())
 }
 
-// lockRuns locks the runs' directories, shared for readers, exclusive for deletions. The lock is that of $CUSTODY_HOME
+// lockRuns locks the directories of all runs, shared for readers, exclusively for deletions. It locks $CUSTODY_HOME
 // itself.
 func (d Deletions) lockRuns(ctx context.Context, how int, wait time.Duration) (unlock func() error, err error) {
 	dir, err := os.Open(d.host.Dir)

@@ -18,24 +18,24 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// Errors of statements that runs were deleted.
+// Errors about signed deletions.
 var (
-	ErrDeletionForged = errors.New("the statement that the run was deleted is not one that this host made")
-	ErrUndeleted      = errors.New("the run was deleted, and parts of it are here again")
+	ErrDeletionForged = errors.New("the statement of the run's deletion was not made by this host")
+	ErrUndeleted      = errors.New("the run was deleted, and parts of it exist again")
 )
 
-// file is where the signed statement stands that a run was deleted.
+// file returns the path of the signed statement of a run's deletion.
 func (d Deletions) file(run string) string {
 	return d.host.path("deleted", run+statement.DeletionSuffix)
 }
 
-// stated reports whether there is a statement about a run. It is not checked.
+// stated reports whether a run has a statement of its deletion. It does not check the statement.
 func (d Deletions) stated(run string) bool {
 	_, err := os.Stat(d.file(run))
 	return err == nil && isRun(run)
 }
 
-// all names the runs about which there are statements, oldest first.
+// all names the runs that have statements of their deletion, oldest first.
 func (d Deletions) all() ([]string, error) {
 	entries, err := os.ReadDir(d.host.path("deleted"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func (d Deletions) all() ([]string, error) {
 	return runs, err
 }
 
-// All returns what this host has signed about the runs that retention deleted, oldest first.
+// All returns the deletions that this host has signed, oldest first.
 func (ds Deletions) All(ctx context.Context) ([]statement.Deletion, error) {
 	runs, err := ds.all()
 	if err != nil {
@@ -68,7 +68,7 @@ func (ds Deletions) All(ctx context.Context) ([]statement.Deletion, error) {
 	return all, nil
 }
 
-// of reads a statement, which has to be signed by this host and in its log. The error is fs.ErrNotExist if there
+// of reads a statement. It must be signed by this host and be in its log. The error is fs.ErrNotExist if there
 // is none.
 func (ds Deletions) of(ctx context.Context, run string) (statement.Deletion, error) {
 	d, signed, err := ds.open(run)
@@ -113,8 +113,8 @@ func (ds Deletions) open(run string) (d statement.Deletion, signed []byte, err e
 	return d, signed, nil
 }
 
-// notFound is the error for a name that no run here has: a *store.DeletedError where retention deleted the one that
-// is meant, and it was the tenant's, which is as store.Store's Run takes it.
+// notFound returns the error for a name that matches no run: a *store.DeletedError if retention deleted the run
+// and it was the tenant's. An empty tenant matches any, as in store.Store's Run.
 func (ds Deletions) notFound(ctx context.Context, tenant, name string) error {
 	missing := fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
 	runs, err := ds.all()
@@ -130,12 +130,12 @@ func (ds Deletions) notFound(ctx context.Context, tenant, name string) error {
 	}
 	d, err := ds.of(ctx, name)
 	if err != nil || !store.OfTenant(tenant, d.Tenant) {
-		return missing // a statement that does not hold is for Fsck to find
+		return missing // Fsck reports statements that do not hold
 	}
 	return &store.DeletedError{Run: d.Run, Rule: d.Rule, Time: d.Time}
 }
 
-// remembering is the host's own store with the deletions from it: it answers for deleted runs, too.
+// remembering is the host's store, except that its Run reports deleted runs as deleted.
 type remembering struct {
 	*sqlite.Store
 	host *Host
@@ -150,7 +150,7 @@ func (s remembering) Run(ctx context.Context, tenant, name string) (store.Run, e
 	return run, err
 }
 
-// statements checks the signed deletions, and that of the runs which they are about nothing is here.
+// statements checks the signed deletions, and that no part of the deleted runs exists.
 func (f *fsck) statements(ctx context.Context) error {
 	runs, err := f.host.Deletions().all()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Doubt returns a more precise error for a run without a log here whose check failed with err: a *store.MarkError names
-// what is wrong with the store's copy, by the same rules as Marks. If nothing is wrong there, or that cannot be
-// decided, it returns err.
+// Doubt replaces err, the failed check of a run that has no log here, with a more precise error: a *store.MarkError
+// that states what is wrong with the store's copy, by the rules of Marks. If nothing is wrong there, or Marks cannot
+// decide, it returns err.
 func (c Checks) Doubt(ctx context.Context, tenant, run string, err error) error {
 	if err == nil || c.host.RunLogs().Has(run) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnsigned) {
 		return err
@@ -35,7 +35,7 @@ func (c Checks) Doubt(ctx context.Context, tenant, run string, err error) error 
 	return err
 }
 
-// first returns the first mark of a run's manifests and records that is Wrong, one that holds if none is.
+// first returns the first mark of a run's manifests and records that is Wrong, or a mark that holds.
 func (m *Marks) first(ctx context.Context, st store.Store, run store.Run) store.Mark {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil {
@@ -62,11 +62,11 @@ func (m *Marks) first(ctx context.Context, st store.Store, run store.Run) store.
 	return store.Mark{State: store.Holds}
 }
 
-// SameRun wants of a report that it is about the run that was asked for: a store or a directory can have the genuine record of
+// SameRun checks that a report is about the requested run: a store or a directory can contain the genuine record of
 // one run under the name of another.
 func SameRun(run string, r proof.Report) error {
 	if r.Run == run {
 		return nil
 	}
-	return &store.MarkError{Mark: fails("what is there is the record of another run, %s", r.Run)}
+	return &store.MarkError{Mark: fails("it contains the record of another run, %s", r.Run)}
 }

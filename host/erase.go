@@ -25,26 +25,26 @@ import (
 	"github.com/custody-project/custody/notify"
 )
 
-// Erasure states what is to be erased, the reason, and the user who asked for it.
+// Erasure names the record to erase, the reason, and the user who asked for it.
 type Erasure struct {
 	Run, Reason, By string
 	Seq             uint64
 }
 
 // Erase removes the contents of a record, here and in the store, and keeps its hash, so that the proof of the run still
-// holds. A signed statement comes first and gets an entry in the host's log, so that every erasure can be seen.
+// holds. It first signs a statement and enters it in the host's log, so that every erasure is visible.
 //
 //	statement durable --> entry in the host's log --> log's frame --> store's row
 //
-// A process that dies in between is followed by Tidy, which goes on from the statement.
+// If the process dies in between, Tidy continues from the statement.
 func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 	if !es.host.RunLogs().Has(e.Run) {
-		return fmt.Errorf("run %s has no log on this host: erase on the host that recorded it", e.Run)
+		return fmt.Errorf("run %s has no log on this host: erase it on the host that recorded it", e.Run)
 	}
 	if wal.Locked(es.host.RunDir(e.Run)) {
-		return fmt.Errorf("run %s goes on: wait for its end", e.Run)
+		return fmt.Errorf("run %s is live: wait for its end", e.Run)
 	}
-	st, err := es.host.Store(ctx) // before anything is stated
+	st, err := es.host.Store(ctx) // before the statement is written
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 		return err
 	}
 	path := filepath.Join(es.host.RunDir(e.Run), statement.ErasureName(e.Seq))
-	if _, err := os.Stat(path); err == nil { // it was stated already
+	if _, err := os.Stat(path); err == nil { // an earlier call wrote the statement
 		return es.carryOut(ctx, e.Run, e.Seq, lockWait)
 	}
 	if err := es.state(e); err != nil {
@@ -61,7 +61,7 @@ func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 	return es.carryOut(ctx, e.Run, e.Seq, lockWait)
 }
 
-// state writes the statement: from here on the record will be erased.
+// state writes the signed statement: from here on the erasure is certain.
 func (es Erasures) state(e Erasure) error {
 	f, err := es.frame(e.Run, e.Seq)
 	if err != nil {
@@ -98,11 +98,11 @@ func (e Erasures) frame(run string, seq uint64) (wal.Frame, error) {
 	return wal.Frame{}, fmt.Errorf("run %s has no record %d", run, seq)
 }
 
-// carryOut carries out a statement. It can be repeated. It waits for verifications, as log and store differ meanwhile.
+// carryOut carries out a signed erasure. It can be repeated. It waits for verifications, because log and store differ meanwhile.
 func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait time.Duration) error {
 	unlock, err := es.host.Deletions().lockRuns(ctx, unix.LOCK_EX, wait)
 	if err != nil {
-		return fmt.Errorf("the erasure is stated; the next command carries it out: %w", err)
+		return fmt.Errorf("the erasure is signed; the next command carries it out: %w", err)
 	}
 	defer unlock()
 	path := filepath.Join(es.host.RunDir(run), statement.ErasureName(seq))
@@ -134,22 +134,22 @@ func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait ti
 		return fmt.Errorf("host log: %w", err)
 	}
 	if err := wal.Erase(ctx, es.host.RunDir(run), e.Seq); err != nil && !(errors.Is(err, wal.ErrNoRecord) && es.host.Retention().IsPruned(run)) {
-		return err // where retention removed the segment meanwhile, the record is in the store only
+		return err // if retention removed the segment meanwhile, only the store has the record
 	}
 	st, err := es.host.Store(ctx)
 	if err != nil {
-		return fmt.Errorf("the record is erased here, not in the store: %w", err)
+		return fmt.Errorf("the record is erased in the log, but not in the store: %w", err)
 	}
 	if err := errors.Join(st.Erase(ctx, es.host.RunLogs().tenantOf(run), run, e.Seq), st.Close()); err != nil {
-		return fmt.Errorf("the record is erased here, not in the store: %w", err)
+		return fmt.Errorf("the record is erased in the log, but not in the store: %w", err)
 	}
 	if err := es.forgetLetters(ctx, run, e.Seq); err != nil {
-		return fmt.Errorf("the record is erased, not in the dead letters of exports: %w", err)
+		return fmt.Errorf("the record is erased in the log and the store, but not in dead letters and notifications: %w", err)
 	}
 	return es.end(run, seq)
 }
 
-// forgetLetters removes a record from the dead letters of all sinks, and from the messages that wait.
+// forgetLetters removes a record from the dead letters of all sinks, and from the notifications that were not delivered yet.
 func (e Erasures) forgetLetters(ctx context.Context, run string, seq uint64) error {
 	names, err := export.Names(e.host.Exports())
 	if err != nil {
@@ -167,8 +167,8 @@ func (e Erasures) forgetLetters(ctx context.Context, run string, seq uint64) err
 	return notify.Forget(e.host.Notifications(), run, seq)
 }
 
-// An erasure that was begun has a file in a folder of its own, named RUN.SEQ, so that one that
-// was broken off is found without a look at every run.
+// erasing returns the path of the file that exists during an erasure. All are in one directory, named RUN.SEQ, so
+// that interrupted erasures are found without reading every run.
 func (e Erasures) erasing(run string, seq uint64) string {
 	return e.host.path("erasing", fmt.Sprintf("%s.%d", run, seq))
 }
@@ -182,7 +182,7 @@ func (e Erasures) begin(run string, seq uint64) error {
 
 func (e Erasures) end(run string, seq uint64) error { return os.Remove(e.erasing(run, seq)) }
 
-// unfinished lists the erasures that were begun: they go on, or were broken off.
+// unfinished lists the erasures that are being carried out or were interrupted.
 func (e Erasures) unfinished() (left []Erasure, err error) {
 	entries, err := os.ReadDir(e.host.path("erasing"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +190,7 @@ func (e Erasures) unfinished() (left []Erasure, err error) {
 	}
 	for _, entry := range entries {
 		run, n, _ := strings.Cut(entry.Name(), ".")
-		if seq, err := strconv.ParseUint(n, 10, 64); err == nil { // else it is a file that was being written
+		if seq, err := strconv.ParseUint(n, 10, 64); err == nil { // other names are files that are being written
 			left = append(left, Erasure{Run: run, Seq: seq})
 		}
 	}
@@ -198,7 +198,7 @@ func (e Erasures) unfinished() (left []Erasure, err error) {
 }
 
 // Finish completes interrupted erasures of a run, and reports whether there were any. It waits for readers of
-// runs: the caller must not be one.
+// runs, so the caller must not be one.
 func (es Erasures) Finish(ctx context.Context, run string) (any bool, err error) {
 	left, err := es.unfinished()
 	left = slices.DeleteFunc(left, func(e Erasure) bool { return e.Run != run })
@@ -219,12 +219,12 @@ func (es Erasures) carryOutAll(ctx context.Context, erasures []Erasure, wait tim
 	for _, e := range erasures {
 		run, seq := e.Run, e.Seq
 		if _, err := os.Stat(filepath.Join(es.host.RunDir(run), statement.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, es.end(run, seq)) // nothing was stated
+			errs = append(errs, es.end(run, seq)) // it has no statement
 			continue
 		}
 		err := es.carryOut(ctx, run, seq, wait)
 		if held := new(flock.HeldError); errors.As(err, &held) {
-			continue // the record is being read: the next command goes on
+			continue // the record is being read: the next command continues
 		}
 		errs = append(errs, err)
 	}

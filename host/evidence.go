@@ -17,9 +17,9 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// OfRun opens a run's record for checking, with this host's log. Segments that retention removed here, or a whole
-// run that was made elsewhere, are rebuilt from the store. tenant is the run's, as store.Store's Run takes it: a run of
-// that name of another tenant is not read. The caller calls close, which removes the rebuilt files.
+// OfRun opens a run's record for verification, with this host's log. It rebuilds segments that retention removed, and whole
+// runs of other hosts, from the store. tenant limits it to a run of that tenant, as in store.Store's Run.
+// The caller calls close, which removes the rebuilt files.
 func (p Proofs) OfRun(ctx context.Context, tenant, run string) (e *proof.Evidence, close func() error, err error) {
 	dir, remove, err := p.recordDir(ctx, tenant, run)
 	if err != nil {
@@ -28,11 +28,11 @@ func (p Proofs) OfRun(ctx context.Context, tenant, run string) (e *proof.Evidenc
 	if e, err = p.open(ctx, dir, run, p.mine(tenant, run, dir)); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
-	e.Live = e.Live || p.host.RunLogs().HasOf(tenant, run) && p.host.RunLogs().Live(run) // a live run whose segments an earlier version pruned is built from the store
+	e.Live = e.Live || p.host.RunLogs().HasOf(tenant, run) && p.host.RunLogs().Live(run) // such as a run whose segments an earlier version pruned while it was live
 	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
 }
 
-// open opens a directory with a run's files and, if the run is this host's own, adds its key and log.
+// open opens a directory with a run's files. For a run of this host it adds the host's key and log.
 func (p Proofs) open(ctx context.Context, dir, run string, mine bool) (*proof.Evidence, error) {
 	e, err := proof.OpenDir(dir)
 	if err != nil || !mine {
@@ -42,7 +42,7 @@ func (p Proofs) open(ctx context.Context, dir, run string, mine bool) (*proof.Ev
 		return nil, errors.Join(err, e.Close())
 	}
 	e.Log, e.Past = p.log(run)
-	if key, _, err := p.host.Keys().of(dir); err == nil { // goes into the proof of a record
+	if key, _, err := p.host.Keys().of(dir); err == nil { // for the proof of a record
 		e.HostKey = key
 	}
 	if e.Stamp, err = p.stampOf(ctx, e.Log); err != nil {
@@ -58,12 +58,12 @@ func (p Proofs) stampOf(ctx context.Context, log proof.Log) ([]byte, error) {
 	}
 	checkpoint, err := log.Checkpoint(ctx)
 	if err != nil {
-		return nil, nil // Verify reports that itself
+		return nil, nil // Verify reports the error
 	}
 	return p.host.ManifestLog().stampFileOf(checkpoint)
 }
 
-// log is the host's log for a run's proof, and its earlier checkpoints; nil before it has an entry.
+// log returns the host's log and its earlier checkpoints, to prove a run; nil if the log is empty.
 func (p Proofs) log(run string) (proof.Log, proof.Past) {
 	r, err := p.host.ManifestLog().Reader()
 	if err != nil {
@@ -72,15 +72,15 @@ func (p Proofs) log(run string) (proof.Log, proof.Past) {
 	return r, p.host.ManifestLog().pastOf(run, r)
 }
 
-// mine reports whether this host made the run whose files are in dir. Another host's run is in no log of this one, and
-// its key is not this one's.
+// mine reports whether this host made the run whose files are in dir. The runs of other hosts are not in this host's log,
+// and are signed by other keys.
 func (p Proofs) mine(tenant, run, dir string) bool {
 	_, signed := p.host.RunLogs().firstManifest(dir)
 	return signed || p.host.RunLogs().HasOf(tenant, run)
 }
 
-// recordDir returns a directory with all of the run's files, and what removes it if it was made for that.
-// Until then no deletion takes it away.
+// recordDir returns a directory with all of the run's files. remove removes it if it is temporary; until
+// then no deletion removes it.
 func (p Proofs) recordDir(ctx context.Context, tenant, run string) (dir string, remove func() error, err error) {
 	keep, err := p.host.Deletions().readRuns(ctx)
 	if err != nil {
@@ -101,13 +101,13 @@ func (p Proofs) recordDir(ctx context.Context, tenant, run string) (dir string, 
 	return dir, remove, nil
 }
 
-// rebuiltPrefix begins the names of directories in which records are rebuilt. Their maker shares the lock of runs.
+// rebuiltPrefix begins the names of the directories in which records are rebuilt. Their makers hold the shared lock of runs.
 const rebuiltPrefix = "rebuilt-"
 
-// rebuiltDir is the name of a directory that a record is built in: that of the run is a store's word.
+// rebuiltDir is the name of the directory for a rebuilt record. It is fixed, because the store supplies the name of the run.
 const rebuiltDir = "record"
 
-// rebuildRun writes a run's files from the rows and manifests that the store has.
+// rebuildRun writes a run's files from the store's rows and manifests.
 func (p Proofs) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	st, err := p.host.Store(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p Proofs) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(manifests) == 0 { // a segment's rows and its manifest come into the store together
+	if len(manifests) == 0 { // the store gets a segment's rows and its manifest together
 		return store.ErrUnsigned
 	}
 	signed := make([][]byte, len(manifests))
@@ -137,13 +137,13 @@ func (p Proofs) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	return p.copyStatements(r, dir)
 }
 
-// signedFor checks that a manifest, which is not verified yet, belongs to the run under whose name the store has it.
+// signedFor checks that a manifest, which is not verified yet, belongs to the run for which the store has it.
 func signedFor(run string, signed []byte) error {
 	seg, err := statement.NewSealer(nil, statement.Facts{}).Parse(signed)
 	if err != nil || seg.Run == run {
-		return nil // what cannot be read is found when it is
+		return nil // verification reports a manifest that cannot be read
 	}
-	return &store.MarkError{Mark: fails("what is there is the record of another run, %s", seg.Run)}
+	return &store.MarkError{Mark: fails("it contains the record of another run, %s", seg.Run)}
 }
 
 func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row, error] {
@@ -156,7 +156,7 @@ func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row,
 	}
 }
 
-// copyStatements copies the erasures' statements of a run that was made here, which no store has.
+// copyStatements copies the signed erasures of a run of this host. No store has them.
 func (p Proofs) copyStatements(run store.Run, to string) error {
 	if !p.host.RunLogs().HasOf(cmp.Or(run.Tenant, store.NoTenant), run.ID) {
 		return nil
@@ -177,20 +177,20 @@ func (p Proofs) copyStatements(run store.Run, to string) error {
 	return nil
 }
 
-// BundleOptions are what a bundle is to be beside a run's whole record.
+// BundleOptions sets what a bundle contains besides a run's whole record.
 type BundleOptions struct {
-	// Since is an earlier checkpoint: the bundle proves that the log only grew from there. Nil: it does not.
+	// Since is an earlier checkpoint: the bundle proves that the log only grew since. Nil: it does not.
 	Since []byte
-	// Select shows a part of the record only; nil: all of it.
+	// Select restricts the bundle to a part of the record; nil: the whole record.
 	Select *proof.Selection
-	// Attachments are files that go with it, and About are other runs that they speak of.
+	// Attachments are further files, and About the other runs that they refer to.
 	Attachments []statement.Attachment
 	About       []statement.Subject
-	// By is the user whose request it is; empty: this host.
+	// By is the user who requested the bundle; empty: this host.
 	By string
 }
 
-// Bundle writes all that an auditor needs to check a run; tenant is the run's, as Evidence takes it.
+// Bundle writes everything that an auditor needs to verify a run; tenant is the run's, as in OfRun.
 func (p Proofs) Bundle(ctx context.Context, w io.Writer, tenant, run string, o BundleOptions) error {
 	dir, remove, err := p.recordDir(ctx, tenant, run)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Options are those of an exporter of st to t, without the sink. log may be nil.
+// Options returns the options of an exporter from st to t, without the sink. log may be nil.
 func (x Exporters) Options(st store.Store, t sink.Target, log *slog.Logger) (export.Options, error) {
 	o, err := t.Options()
 	if err != nil {
@@ -29,10 +29,10 @@ type Exporter struct {
 	sink export.Sink
 }
 
-// Close closes both.
+// Close closes the exporter and the sink.
 func (x Exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
 
-// Open opens an exporter of st to each target. The caller closes those that it returns, also after an error.
+// Open opens an exporter from st to each target. The caller closes those that it returns, also after an error.
 func (x Exporters) Open(ctx context.Context, st store.Store, targets []sink.Target, log *slog.Logger) (all []Exporter, err error) {
 	for _, t := range targets {
 		o, err := x.Options(st, t, log)
@@ -51,14 +51,14 @@ func (x Exporters) Open(ctx context.Context, st store.Store, targets []sink.Targ
 	return all, nil
 }
 
-// SinkStatus is how a sink stands, and whether host.yaml names it.
+// SinkStatus is the progress of a sink, and whether host.yaml names it.
 type SinkStatus struct {
 	export.Status
 	Configured bool `json:"configured"`
 }
 
-// Statuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
-// cannot be read it is an error beside them: the rest of each is right.
+// Statuses returns the status of the sinks of host.yaml, then of other sinks that have files here. If the store
+// cannot be read, it returns an error and the statuses without what the store has.
 func (x Exporters) Statuses(ctx context.Context) ([]SinkStatus, error) {
 	targets := slices.Clone(x.host.Config().Export)
 	configured := len(targets)

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// retryEvery is the interval at which what failed is tried again.
+// retryEvery is the interval of retries.
 const retryEvery = time.Second
 
 // shippedFile in a run's directory marks a run that the store has whole.
@@ -30,16 +30,16 @@ type follower struct {
 	next     uint64 // index of the next segment
 	signer   string // name of the key that signed the last manifest that was read
 	closed   bool   // the closing manifest was read
-	reported string // the last trouble that was reported to the user
-	sealed   signal // set when the run's log, of this process, has sealed a segment; nil: all were sealed before
+	reported string // the last error that was reported to the user
+	sealed   signal // set when this process has sealed a segment of the run; nil: all segments were sealed before
 }
 
-// signal wakes one goroutine. Signals that were not received yet are one.
+// signal wakes one goroutine. Several signals before it wakes count as one.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }
 
-// set wakes the goroutine, now or when it waits next.
+// set wakes the goroutine, or keeps it from waiting the next time.
 func (s signal) set() {
 	select {
 	case s <- struct{}{}:
@@ -47,7 +47,7 @@ func (s signal) set() {
 	}
 }
 
-// warn reports to the user what keeps segments from being shipped, once. Shipping is retried.
+// warn reports to the user why segments are not shipped, once for each reason. Shipping is retried.
 func (f *follower) warn(err error) {
 	text := ""
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *follower) warn(err error) {
 	f.reported = text
 }
 
-// eachSealed hands over the manifests that were written since the last call, with their files.
+// eachSealed calls take with each manifest that was written since the last call, and its file.
 func (f *follower) eachSealed(ctx context.Context, take func(m statement.Manifest, signed []byte, file string) error) error {
 	files, err := filepath.Glob(filepath.Join(f.host.RunDir(f.run), "*"+wal.ManifestSuffix))
 	if err != nil {
@@ -92,7 +92,7 @@ func (f *follower) one(file string, take func(m statement.Manifest, signed []byt
 	return nil
 }
 
-// each hands over the segments that were sealed since the last call.
+// each calls take with each segment that was sealed since the last call.
 func (f *follower) each(ctx context.Context, take func(context.Context, store.Segment) error) error {
 	return f.eachSealed(ctx, func(m statement.Manifest, signed []byte, file string) error {
 		seg, err := f.segment(m, signed, file)
@@ -103,7 +103,7 @@ func (f *follower) each(ctx context.Context, take func(context.Context, store.Se
 	})
 }
 
-// segment reads a sealed segment back from the log, as the transport takes it.
+// segment reads a sealed segment from the log, in the form that the transport sends.
 func (f *follower) segment(m statement.Manifest, signed []byte, file string) (store.Segment, error) {
 	seg := store.Segment{
 		Tenant: m.Tenant, Host: f.signer, Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed,
@@ -143,7 +143,7 @@ func (f *follower) markShipped() error {
 	return regular.WriteFile(filepath.Join(f.host.RunDir(f.run), shippedFile), nil, 0o600)
 }
 
-// openManifest checks a manifest's signature with the host's keys, and names the one that signed it.
+// openManifest checks a manifest's signature with the host's keys, and returns the name of the key that signed it.
 func (l RunLogs) openManifest(signed []byte) (statement.Manifest, string, error) {
 	trusted, err := l.host.Keys().Trusted()
 	if err != nil {
@@ -157,8 +157,8 @@ func (l RunLogs) openManifest(signed []byte) (statement.Manifest, string, error)
 	return m, n.Sigs[0].Name, err
 }
 
-// tenantOf is the tenant that a run was begun for, which its manifests sign; it can be another one
-// than host.yaml names today. Of a run without a manifest it is today's.
+// tenantOf returns the tenant of a run, which its manifests sign. It can differ from the tenant that host.yaml
+// names now. For a run without a manifest it returns host.yaml's.
 func (l RunLogs) tenantOf(run string) string {
 	if m, ok := l.firstManifest(l.host.RunDir(run)); ok {
 		return m.Tenant
@@ -168,7 +168,7 @@ func (l RunLogs) tenantOf(run string) string {
 
 // firstManifest returns the first manifest in a run's directory, if this host signed it.
 func (l RunLogs) firstManifest(dir string) (statement.Manifest, bool) {
-	files, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is valid
 	if len(files) == 0 {
 		return statement.Manifest{}, false
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// transport is how segments reach the store: within this process, or over NATS.
+// transport brings segments to the store: within this process, or over NATS.
 type transport interface {
 	Publish(ctx context.Context, seg store.Segment) error
 	Republish(ctx context.Context, seg store.Segment) error
@@ -48,8 +48,8 @@ func (s Shipping) openTransport(ctx context.Context) (w transport, close func() 
 	return t, func() error { t.Close(); return st.Close() }, nil
 }
 
-// direct writes segments to a store on this host, for the rest of runs that are over. It does not wait for a store that
-// fails, such as one on a full disk: the next command does what is left.
+// direct writes segments of ended runs to a store on this host. It does not wait for a store that
+// fails, for example because its disk is full: the next command ships the rest.
 type direct struct {
 	*ship.Transport
 	store   store.Store
@@ -69,7 +69,7 @@ func (d *direct) Republish(ctx context.Context, seg store.Segment) error {
 func (d *direct) taken(err error) error {
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
 		d.refused = append(d.refused, err)
-		err = nil // those behind it can be taken
+		err = nil // the store can take the segments after it
 	}
 	return err
 }
@@ -81,7 +81,7 @@ func (d *direct) Drain(context.Context) error {
 	return err
 }
 
-// openDirect is openWay for runs that are over.
+// openDirect is openTransport for ended runs.
 func (s Shipping) openDirect(ctx context.Context) (w transport, close func() error, err error) {
 	if s.host.config.Transport != nil {
 		return s.openTransport(ctx)
@@ -94,7 +94,7 @@ func (s Shipping) openDirect(ctx context.Context) (w transport, close func() err
 	return &direct{Transport: t, store: st}, func() error { t.Close(); return st.Close() }, nil
 }
 
-// Config is how host.yaml says to reach the transport; false if it names none.
+// Config returns the settings of the transport from host.yaml; false if it names none.
 func (s Shipping) Config() (ship.Config, bool, error) {
 	t := s.host.config.Transport
 	if t == nil {
@@ -114,29 +114,29 @@ func (s Shipping) config(t Transport, host string) ship.Config {
 	}
 }
 
-// forward carries a run's segments to where they survive this host, as they are sealed, until
-// stop is closed and all that is sealed then has arrived:
+// forward brings a run's segments to the store, and their manifests to the host's log, as they are sealed. It returns
+// when stop is closed and everything that was sealed before has arrived:
 //
 //	         .--Add--> in the host's log --Publish--> under a checkpoint --.
 //	sealed --|                                                             |--> shipped
-//	         '--Publish--> under way --Drain--> in the store --------------'
+//	         '--Publish--> sent --Drain------> in the store --------------'
 //
-// Neither path waits for the other: logged, which logManifests returned, is waited for at the end. ctx bounds the
-// transport to the store. Where differing is not nil, only the segments in it are carried, for the store to repair what
-// it has. The next process does the rest.
+// The two paths are independent; at the end it waits for logged, which logManifests returned. ctx bounds the
+// transport to the store. If differing is not nil, only the segments in it are sent, so that the store can repair
+// its copies. The next process sends what is left.
 func (s Shipping) forward(ctx context.Context, w transport, logged func() (closed bool, err error), f follower, differing map[uint64]bool, stop <-chan struct{}) error {
 	c := carrier{follower: f, transport: w, differing: differing}
 	err := c.run(ctx, stop)
 	closed, logErr := logged()
 	if err := errors.Join(err, logErr); err != nil || !closed {
-		return err // the closing manifest may have come after one of them had looked
+		return err // the closing manifest may have appeared after one of them read the directory
 	}
 	return c.markShipped()
 }
 
-// logManifests begins to enter a run's manifests into the host's log, as they are sealed, until stop is closed. It waits for
-// neither the transport nor the store. The returned function waits for its end, and reports whether the closing
-// manifest is among them. If again is set, another process may have done part of it.
+// logManifests enters a run's manifests into the host's log in the background, as they are sealed, until stop is closed. It
+// waits for neither the transport nor the store. The returned function waits for its end, and reports whether the closing
+// manifest was entered. Set again if another process may have entered some of them.
 func (s Shipping) logManifests(ctx context.Context, log *manifestLog, f follower, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
 	v := manifestLogger{follower: f, log: log, again: again}
 	ended := make(chan error, 1)
@@ -147,20 +147,20 @@ func (s Shipping) logManifests(ctx context.Context, log *manifestLog, f follower
 	}
 }
 
-// manifestLogger enters a run's manifests into the host's log, and has checkpoints made over them.
+// manifestLogger enters a run's manifests into the host's log, and requests checkpoints over them.
 type manifestLogger struct {
 	follower
 	log       *manifestLog
 	again     bool
 	top       uint64 // index of the last entry
-	entered   bool   // there is one
+	entered   bool   // there is an entry
 	published time.Time
-	open      bool      // entries that no checkpoint covers
+	open      bool      // there are entries that no checkpoint covers
 	kept      time.Time // when a checkpoint was last kept with the run
 }
 
-// checkpointEvery is how often a live run's manifests get a checkpoint: an attacker who takes over the host can change
-// only younger ones.
+// checkpointEvery is the interval of checkpoints over a live run's manifests: an attacker who takes over the host can change
+// only manifests that are younger.
 const checkpointEvery = 5 * time.Second
 
 func (v *manifestLogger) run(ctx context.Context, stop <-chan struct{}) error {
@@ -182,7 +182,7 @@ func (v *manifestLogger) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// due is the time until there is something to do even if no segment is sealed, 0 if there is nothing.
+// due returns the time until the next pass is needed even if no segment is sealed, 0 if none is needed.
 func (v *manifestLogger) due(err error) time.Duration {
 	switch {
 	case err != nil:
@@ -221,12 +221,12 @@ func (v *manifestLogger) publish(ctx context.Context) error {
 	return v.host.ManifestLog().keepWitnessed(v.follower.run, signed)
 }
 
-// carrier brings a run's segments into the store.
+// carrier ships a run's segments to the store.
 type carrier struct {
 	follower
 	transport transport
-	differing map[uint64]bool // nil: all are carried
-	stored    uint64          // segments that the store is known to have
+	differing map[uint64]bool // the indexes of the segments to ship; nil: all
+	stored    uint64          // the number of segments that the store is known to have
 }
 
 func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
@@ -253,8 +253,8 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// pass hands over what was sealed since the last one. What need not be carried is not read: it
-// may not be here any more.
+// pass ships what was sealed since the last pass. It does not read segments that need not be shipped: retention may
+// have removed them.
 func (c *carrier) pass(ctx context.Context) error {
 	return c.eachSealed(ctx, func(m statement.Manifest, signed []byte, file string) error {
 		if c.differing != nil && !c.differing[m.Segment] {
@@ -271,13 +271,13 @@ func (c *carrier) pass(ctx context.Context) error {
 	})
 }
 
-// ask finds out how many segments the store has, and notes it for the spool.
+// ask asks the store how many segments it has, and stores the number for the spool.
 func (c *carrier) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	held, err := c.transport.Stored(ctx, c.host.RunLogs().tenantOf(c.follower.run), c.follower.run, false)
 	if err != nil {
-		return // asked again with the next pass
+		return // the next pass asks again
 	}
 	n := uint64(0)
 	for _, one := range held {
@@ -288,17 +288,17 @@ func (c *carrier) ask(ctx context.Context) {
 	}
 	if n > c.stored {
 		c.stored = n
-		_ = regular.WriteFile(c.host.Shipping().storedFile(c.follower.run), strconv.AppendUint(nil, n, 10), 0o600) // a lost count is asked for again
+		_ = regular.WriteFile(c.host.Shipping().storedFile(c.follower.run), strconv.AppendUint(nil, n, 10), 0o600) // if the number is lost, ask asks again
 	}
 }
 
-// The store is asked for the segments that are under way to it every askEvery, and has askTimeout to answer.
+// The carrier asks the store for the sent segments every askEvery. The store has askTimeout to answer.
 const (
 	askEvery   = 200 * time.Millisecond
 	askTimeout = 2 * time.Second
 )
 
-// waitForStore is how long the end of a run waits for a store elsewhere.
+// waitForStore is the time that the end of a run waits for a store elsewhere.
 func (s Shipping) waitForStore() time.Duration {
 	if t := s.host.config.Transport; t != nil && t.Wait > 0 {
 		return time.Duration(t.Wait)
@@ -308,7 +308,7 @@ func (s Shipping) waitForStore() time.Duration {
 
 func (s Shipping) storedFile(run string) string { return filepath.Join(s.host.RunDir(run), "stored") }
 
-// storedCount is how many of a run's segments the store was last known to have.
+// storedCount returns how many of a run's segments the store was last known to have.
 func (s Shipping) storedCount(run string) uint64 {
 	text, err := regular.ReadFile(s.storedFile(run))
 	if err != nil {
@@ -318,8 +318,8 @@ func (s Shipping) storedCount(run string) uint64 {
 	return n
 }
 
-// Ship carries to the store what it lacks of runs that have ended, and returns those runs. With differ it compares all
-// runs that are here with the rows of the store, which then repairs missing and altered ones.
+// Ship ships to the store what it lacks of ended runs, and reports each such run to notice. With differ it compares all
+// ended runs with the rows of the store, which then repairs missing and altered rows.
 func (s Shipping) Ship(ctx context.Context, differ bool, notice func(string)) error {
 	if differ {
 		unlock, err := s.host.Deletions().readRuns(ctx)
@@ -355,11 +355,11 @@ func (s Shipping) Ship(ctx context.Context, differ bool, notice func(string)) er
 	return errors.Join(append(errs, log.close(ctx), closeTransport())...)
 }
 
-// shipTimeout bounds one call of Ship; the next one goes on.
+// shipTimeout bounds one call of Ship; the next call continues.
 const shipTimeout = 10 * time.Minute
 
-// left lists the runs that have ended and are not known to be in the store, or with all
-// those that have ended.
+// left lists the ended runs that are not known to be in the store; with all, it lists every
+// ended run.
 func (s Shipping) left(all bool) ([]string, error) {
 	runs, err := s.host.RunLogs().all()
 	if err != nil {
@@ -372,7 +372,7 @@ func (s Shipping) left(all bool) ([]string, error) {
 
 func (s Shipping) shipOne(ctx context.Context, w transport, log *manifestLog, run string, differ bool, notice func(string)) error {
 	var differing map[uint64]bool
-	if differ || s.host.Retention().IsPruned(run) { // of a run that an earlier version pruned before its end, only the rest can be carried
+	if differ || s.host.Retention().IsPruned(run) { // a run that an earlier version pruned before its end cannot be shipped as a whole
 		held, err := w.Stored(ctx, s.host.RunLogs().tenantOf(run), run, true)
 		if err != nil {
 			return err
@@ -395,7 +395,7 @@ func (s Shipping) shipOne(ctx context.Context, w transport, log *manifestLog, ru
 	return nil
 }
 
-// alteredRows adds the segments whose rows give the root that was signed, but are altered otherwise, if the store can
+// alteredRows adds the segments whose rows have the signed root but were altered in other columns, if the store can
 // detect that.
 func (s Shipping) alteredRows(ctx context.Context, run string, st store.Store, differing map[uint64]bool, notice func(string)) error {
 	c, can := st.(comparing)
@@ -418,7 +418,7 @@ func (s Shipping) alteredRows(ctx context.Context, run string, st store.Store, d
 	return nil
 }
 
-// differing names the run's segments of which the store has not the manifest, or not rows that give its root.
+// differing returns the run's segments whose manifest the store lacks, or whose rows there do not have the signed root.
 func (s Shipping) differing(ctx context.Context, run string, held []ship.Held) (map[uint64]bool, error) {
 	byIndex := map[uint64]ship.Held{}
 	for _, one := range held {

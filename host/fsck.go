@@ -22,17 +22,17 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// What Fsck finds beyond what package proof does.
+// Findings of Fsck in addition to those of package proof.
 var (
 	ErrNotLogged    = errors.New("manifest is not in the host's log")
 	ErrNotStored    = errors.New("the store lacks a segment")
-	ErrStoreDiffers = errors.New("the store's rows are not what the manifest signs")
-	ErrRowAltered   = errors.New("the store is not what the records give")
-	ErrLockHeld     = errors.New("the run counts as live, and its lock is held by a process that is not custody")
-	ErrRunUnsigned  = errors.New("the store has a run that nothing signed stands behind")
+	ErrStoreDiffers = errors.New("the store's rows differ from the signed manifest")
+	ErrRowAltered   = errors.New("the store differs from the records")
+	ErrLockHeld     = errors.New("the run counts as live, but a process other than custody holds its lock")
+	ErrRunUnsigned  = errors.New("the store has a run without a signed record")
 )
 
-// Problem is one thing that Fsck found. Err is one of the errors above, one of package
+// Problem is one finding of Fsck. Err is one of the errors above, one of package
 // hostlog's, or a *verdict.Verdict.
 type Problem struct {
 	Run     string
@@ -48,7 +48,7 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("run %s: %v", p.Run, p.Err)
 }
 
-// Unwrap gives what was found.
+// Unwrap returns the finding.
 func (p Problem) Unwrap() error { return p.Err }
 
 // Name is a short and stable name of the problem.
@@ -75,39 +75,39 @@ func (p Problem) Name() string {
 	return "damaged"
 }
 
-// Hint returns what to do about it; "" if the text itself has it.
+// Hint returns the remedy; "" if the text contains it.
 func (p Problem) Hint() string {
 	if h, ok := p.Err.(interface{ Hint() string }); ok {
 		return h.Hint()
 	}
 	if errors.Is(p.Err, ErrUndeleted) {
-		return "a copy from before the deletion was put back, or the deletion was killed a moment ago: `custody prune` deletes what is here"
+		return "someone restored a copy from before the deletion, or the deletion was killed a moment ago: `custody prune` deletes the remaining parts"
 	}
 	return ""
 }
 
-// Checked is what Fsck looked at.
+// Checked is the result of Fsck.
 type Checked struct {
 	Runs, Live, Segments, Entries uint64
 	Problems                      []Problem
-	// Unknown is how many runs of other hosts the store has whose keys are not known here; nothing was checked of them.
+	// Unknown is the number of runs of hosts whose keys are not known here. Fsck did not check them.
 	Unknown uint64
-	// Unasked is why too few of the witnesses that were to be asked have answered; nil if enough did, or none was to be asked.
+	// Unasked is the reason why too few witnesses answered; nil if enough did, or if none had to be asked.
 	Unasked error
 }
 
-// FsckOptions are what Fsck holds this host against beside what is here.
+// FsckOptions are further sources that Fsck compares this host with.
 type FsckOptions struct {
-	// Since is an earlier checkpoint of the host's log that was kept elsewhere; nil: none.
+	// Since is an earlier checkpoint of the host's log, from a copy elsewhere; nil: none.
 	Since []byte
-	// Witnesses are asked whether they have seen more of the log than is here; nil: none is. Quorum is how many of them have to
-	// answer; 0: as many as the policy says.
+	// Witnesses are asked whether they have seen more of the log than this host has; nil: none is asked. Quorum is how many of them
+	// must answer; 0: as many as the policy requires.
 	Witnesses *witness.Policy
 	Quorum    int
 }
 
-// Fsck checks this host's logs, the store and the host's log of manifests against each
-// other. Runs that go on are left out. An error means that it could not be done.
+// Fsck compares this host's logs, the store and the host's log of manifests with each
+// other. It leaves out live runs. An error means that the check could not be completed.
 func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	unlock, err := c.settle(ctx)
 	if err != nil {
@@ -136,11 +136,11 @@ func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 				f.found(run, 0, fmt.Errorf("%w: %s", ErrLockHeld, who))
 			}
 			f.checked.Live++
-			f.known[run] = nil // it is here, and not to be judged
+			f.known[run] = nil // the run has a log here, but is not checked
 			continue
 		}
 		if !c.host.RunLogs().begun(run) && !c.host.Retention().IsPruned(run) {
-			continue // its process died before it recorded anything, or has just made the directory
+			continue // its process died before it recorded anything, or has just created the directory
 		}
 		if err := wal.CheckLock(c.host.RunDir(run)); err != nil {
 			f.found(run, 0, err)
@@ -157,13 +157,13 @@ func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	case err != nil:
 	case c.host.config.localStore():
 		err = f.rows(ctx, trusted)
-	case c.host.config.Transport == nil || c.host.config.Store != "": // it can be read
+	case c.host.config.Transport == nil || c.host.config.Store != "": // the store can be read
 		err = f.shown(ctx, trusted)
 	}
 	return f.checked, errors.Join(err, closeTransport())
 }
 
-// settle keeps deletions and erasures away, as readRuns does, once none is half done: the command that began it may have been killed.
+// settle completes interrupted deletions and erasures, whose commands may have been killed. Then it keeps new ones out, as readRuns does.
 func (c Checks) settle(ctx context.Context) (unlock func() error, err error) {
 	for try := 0; ; try++ {
 		if unlock, err = c.host.Deletions().readRuns(ctx); err != nil {
@@ -175,7 +175,7 @@ func (c Checks) settle(ctx context.Context) (unlock func() error, err error) {
 			return nil, errors.Join(err, unlock())
 		}
 		if len(deletions)+len(erasures) == 0 || try == settleTries {
-			return unlock, nil // fsck reports what could not be finished
+			return unlock, nil // fsck reports what is still incomplete
 		}
 		if err := unlock(); err != nil {
 			return nil, err
@@ -186,18 +186,18 @@ func (c Checks) settle(ctx context.Context) (unlock func() error, err error) {
 	}
 }
 
-// settleTries is how often Fsck finishes deletions and erasures before it begins: others may be cut off meanwhile.
+// settleTries bounds how often Fsck completes deletions and erasures before it begins: more may be interrupted meanwhile.
 const settleTries = 3
 
 type fsck struct {
 	host    *Host
-	whole   []string // runs whose record is all here and holds
-	pruned  []string // runs whose record holds, parts of it in the store only
+	whole   []string // runs whose record is completely here and holds
+	pruned  []string // runs whose record holds, with parts in the store only
 	checked Checked
 	deleted map[string]statement.Deletion     // statements that hold
 	known   map[string]map[uint64]merkle.Hash // digests of the manifests that are here; nil for a live run
 	logged  map[logged]bool
-	failed  error // the store could not be asked
+	failed  error // why the store could not be read
 }
 
 func (f *fsck) found(run string, segment uint64, err error) {
@@ -208,7 +208,7 @@ func (f *fsck) found(run string, segment uint64, err error) {
 func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w transport) error {
 	f.checked.Runs++
 	held, err := f.host.Retention().held(ctx, w, run)
-	unreadable := errors.Is(err, store.ErrMalformed) || errors.Is(err, store.ErrAmbiguous) // it may have the run under two tenants
+	unreadable := errors.Is(err, store.ErrMalformed) || errors.Is(err, store.ErrAmbiguous) // the store may have the run under two tenants
 	switch {
 	case unreadable:
 		f.found(run, 0, fmt.Errorf("%w: %w", ErrStoreDiffers, err))
@@ -244,9 +244,9 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w tr
 	return err
 }
 
-// rows compares every row of SQLite with the records, and finds runs that were never recorded. Where retention removed
-// segments, or there is no log here, the records are the store's own, which are as signed: its columns are compared
-// with them.
+// rows compares every row of SQLite with the records, and finds runs that were never recorded. If retention removed
+// segments of a run, or its log is not here, the records come from the store, after their signatures were verified; this compares
+// the store's columns with them.
 func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	found, others, err := sqlite.Check(ctx, f.host.storePath(), f.whole, f.host.Shipping().segments(ctx, f.whole))
 	if err != nil {
@@ -269,10 +269,10 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	}
 	for _, run := range others {
 		if _, deleted := f.deleted[run]; deleted {
-			continue // its rows in the feed stay
+			continue // its rows in the feed remain
 		}
 		if _, here := f.known[run]; here || wal.Locked(f.host.RunDir(run)) {
-			continue // it began since, goes on, was pruned, or its record does not hold, which is reported above
+			continue // it is new, live or pruned, or its record does not hold, which was reported above
 		}
 		holds, err := f.stranger(ctx, run, trusted)
 		if err != nil {
@@ -289,14 +289,14 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 		return err
 	}
 	for _, d := range found {
-		if slices.Contains(proven, d.Run) { // what is about the whole database was found before
+		if slices.Contains(proven, d.Run) { // differences of the whole database were reported before
 			f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
 		}
 	}
 	return nil
 }
 
-// stranger checks a run that only the store has: its rows have to be what a key that is trusted here signed.
+// stranger checks a run that only the store has: a key that is trusted here must have signed its rows.
 func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers) (holds bool, err error) {
 	e, closeEvidence, err := f.host.Proofs().OfRun(ctx, "", run)
 	if err == nil {
@@ -315,14 +315,14 @@ func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers)
 	return err == nil, nil
 }
 
-// segment compares a manifest with what the store holds.
+// segment compares a manifest with the store's.
 func (f *fsck) segment(run string, m statement.Manifest, signed []byte, held map[uint64]ship.Held) {
 	one, there := held[m.Segment]
 	switch {
 	case !there:
 		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrNotStored, m.Segment, m.First, m.Last))
 	case one.Manifest != [32]byte(statement.Digest(signed)):
-		f.found(run, m.Segment, fmt.Errorf("%w: another manifest %d is there", ErrStoreDiffers, m.Segment))
+		f.found(run, m.Segment, fmt.Errorf("%w: it has another manifest %d", ErrStoreDiffers, m.Segment))
 	case m.Count > 0 && one.Root != [32]byte(m.Root):
 		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrStoreDiffers, m.Segment, m.First, m.Last))
 	}
@@ -349,7 +349,7 @@ func (f *fsck) verify(ctx context.Context, run string, trusted note.Verifiers) e
 	return closeEvidence()
 }
 
-// log checks the host's log in itself, and that all it names is somewhere.
+// log checks the host's log itself, and that every manifest in it exists in a log or in the store.
 func (f *fsck) log(ctx context.Context, w transport) error {
 	r, err := f.host.ManifestLog().Reader()
 	if errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
@@ -401,13 +401,13 @@ func (f *fsck) log(ctx context.Context, w transport) error {
 	return errors.Join(f.failed, ctx.Err())
 }
 
-// logged names a manifest that the host's log has.
+// logged names a manifest that is in the host's log.
 type logged struct {
 	run     string
 	segment uint64
 }
 
-// counted takes note of the entries that pass.
+// counted yields the entries, and notes which manifests they name.
 func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for entry, err := range entries {
@@ -422,7 +422,7 @@ func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error
 	}
 }
 
-// has reports whether a manifest is here, or in the store. Runs that go on are not judged.
+// has reports whether a manifest is here, or in the store. It does not check live runs.
 func (f *fsck) has(ctx context.Context, w transport, run string, n uint64, digest merkle.Hash) bool {
 	here, known := f.known[run]
 	if known && here == nil {

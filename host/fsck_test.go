@@ -61,7 +61,7 @@ func columnsOf(t *testing.T, path string) (all [][2]string) {
 
 const anotherRecord = "INSERT INTO records SELECT run, 7777, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records LIMIT 1"
 
-// TestFsckMutations: whatever is altered in a table of the store, in any column, is named with run, table and column.
+// TestFsckMutations: fsck reports the run, table and column of any change to any column of the store's tables.
 func TestFsckMutations(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	if err != nil {
@@ -89,7 +89,7 @@ func TestFsckMutations(t *testing.T) {
 		return text.String()
 	}
 	if got := problems(t); got != "" {
-		t.Fatalf("nothing was altered, and fsck says: %s", got)
+		t.Fatalf("nothing was altered, but fsck reports: %s", got)
 	}
 	type mutation struct {
 		name, statement string
@@ -104,7 +104,7 @@ func TestFsckMutations(t *testing.T) {
 			lost, last_seq, tenant, host FROM runs`, []string{"r-invented"}},
 		{"an invented run of another host without manifests", `INSERT INTO runs SELECT 'r-invented', project, start, first_time, "end", status, result, exit_code, tier, mode, template, events, findings, gaps,
 			lost, last_seq, tenant, 'other' FROM runs`, []string{"r-invented"}},
-		{"an index is another", "DROP INDEX records_by_host; CREATE INDEX records_by_host ON records (host, time) WHERE host IS NOT NULL AND host <> 'evil.example'",
+		{"another index of the same name", "DROP INDEX records_by_host; CREATE INDEX records_by_host ON records (host, time) WHERE host IS NOT NULL AND host <> 'evil.example'",
 			[]string{"row-altered", "records_by_host"}},
 		{"an index lacks rows", `PRAGMA writable_schema = 1;
 			CREATE TABLE hidden (a);
@@ -124,7 +124,7 @@ func TestFsckMutations(t *testing.T) {
 		{"two rows change places", "UPDATE records SET seq = -seq WHERE seq IN (3, 4); UPDATE records SET seq = 7 + seq WHERE seq < 0", []string{id, "3", "4"}},
 		{"an erased record that was not", "UPDATE records SET leaf = zeroblob(32), body = '', salt = '' WHERE seq = 3", []string{id, "3"}},
 		{"null where a text was", "UPDATE records SET rule = NULL WHERE rule IS NOT NULL", []string{id, "column rule"}},
-		{"a seq between two", strings.Replace(anotherRecord, "7777", "3.5", 1), []string{"row-altered", "table records: a row is there that no record gives", "3.5"}},
+		{"a fractional seq", strings.Replace(anotherRecord, "7777", "3.5", 1), []string{"row-altered", "table records: a row is there that no record gives", "3.5"}},
 		{"a seq that is text", strings.Replace(anotherRecord, "7777", "'x'", 1), []string{"row-altered", "table records: a row is there that no record gives", " x"}},
 		{"a time that is text", "UPDATE records SET time = 'x' WHERE seq = 3", []string{id, "column time", "3"}},
 		{"a time that is no integer", "UPDATE records SET time = 1.5 WHERE seq = 3", []string{id, "column time", "3"}},
@@ -159,17 +159,17 @@ func TestFsckMutations(t *testing.T) {
 			got := problems(t)
 			for _, want := range m.want {
 				if !strings.Contains(got, want) {
-					t.Errorf("fsck does not say %q:\n%s", want, got)
+					t.Errorf("fsck does not report %q:\n%s", want, got)
 				}
 			}
 		})
 	}
 	if got := problems(t); got != "" {
-		t.Errorf("the store is as it was, and fsck says: %s", got)
+		t.Errorf("the store was restored, but fsck reports: %s", got)
 	}
 }
 
-// putBack restores the store at path.
+// putBack restores the store at path from its copy.
 func putBack(t *testing.T, path string) {
 	t.Helper()
 	for _, suffix := range []string{"-wal", "-shm", ""} {
@@ -180,7 +180,7 @@ func putBack(t *testing.T, path string) {
 	altered(t, path+".kept", "VACUUM INTO '"+path+"'")
 }
 
-// TestFsckHeldLock: a lock that another program holds does not make a run a live one unnoticed.
+// TestFsckHeldLock: fsck reports a run as live only because another program holds its lock.
 func TestFsckHeldLock(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	if err != nil {
@@ -210,11 +210,11 @@ func TestFsckHeldLock(t *testing.T) {
 	}
 	checked, err := h.Checks().Fsck(t.Context(), host.FsckOptions{})
 	if err != nil || len(checked.Problems) != 1 || checked.Problems[0].Name() != "lock-held" {
-		t.Errorf("fsck says %v, %v", checked.Problems, err)
+		t.Errorf("fsck reports %v, %v", checked.Problems, err)
 	}
 }
 
-// TestFsckPruned: where the store alone has a run's records, its columns and summary are compared with them.
+// TestFsckPruned: if only the store has a run's records, fsck compares its columns and summary with them.
 func TestFsckPruned(t *testing.T) {
 	for _, gone := range []string{"segments", "log"} {
 		h, err := host.Open(t.TempDir())
@@ -260,7 +260,7 @@ func TestFsckPruned(t *testing.T) {
 			}
 			got := fmt.Sprint(checked.Problems)
 			if c.want == "" && len(checked.Problems) > 0 || !strings.Contains(got, c.want) {
-				t.Errorf("without its %s, after %q: fsck says %s, want %q", gone, c.statement, got, c.want)
+				t.Errorf("without its %s, after %q: fsck reports %s, want %q", gone, c.statement, got, c.want)
 			}
 			putBack(t, path)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// queryClickHouse has a server carry out a statement.
+// queryClickHouse executes a statement on a server.
 func queryClickHouse(t *testing.T, dsn, statement string) {
 	t.Helper()
 	at, err := url.Parse(dsn)
@@ -35,7 +35,7 @@ func queryClickHouse(t *testing.T, dsn, statement string) {
 	}
 }
 
-// TestFsckClickHouse: each searchable column that is altered in ClickHouse is named.
+// TestFsckClickHouse: fsck names each searchable column that was altered in ClickHouse.
 func TestFsckClickHouse(t *testing.T) {
 	server := clickhousetest.Start(t)
 	dsn := server.Fresh()
@@ -59,18 +59,18 @@ func TestFsckClickHouse(t *testing.T) {
 		return fmt.Sprint(checked.Problems)
 	}
 	if got := problems(); got != "[]" {
-		t.Fatalf("nothing was altered, and fsck says %s", got)
+		t.Fatalf("nothing was altered, but fsck reports %s", got)
 	}
 	for _, column := range []string{"observer", "step", "proc", "path", "host", "hash", "secret", "rule"} {
 		query("ALTER TABLE records UPDATE " + column + " = 'altered' WHERE seq = 3 SETTINGS mutations_sync = 2")
 		if got := problems(); !strings.Contains(got, "record 3: ") || !strings.Contains(got, column) {
-			t.Errorf("after %s was altered fsck says %s", column, got)
+			t.Errorf("after %s was altered, fsck reports %s", column, got)
 		}
 	}
 }
 
-// TestFsckClickHouseMutations: fsck names altered definitions, rows and runs in ClickHouse, each by itself. Ship
-// repairs altered rows of runs whose log is here, and reports where.
+// TestFsckClickHouseMutations: fsck reports each altered definition, row and run in ClickHouse. Ship
+// repairs altered rows of runs that have a log here, and reports them.
 func TestFsckClickHouseMutations(t *testing.T) {
 	dsn := clickhousetest.Start(t).Fresh()
 	h, err := host.Open(t.TempDir())
@@ -96,7 +96,7 @@ func TestFsckClickHouseMutations(t *testing.T) {
 		return text.String()
 	}
 	if got := problems(t); got != "" {
-		t.Fatalf("nothing was altered, and fsck says: %s", got)
+		t.Fatalf("nothing was altered, but fsck reports: %s", got)
 	}
 	const synchronous = " SETTINGS mutations_sync = 2"
 	again := func(table, columns, values string) string {
@@ -138,16 +138,16 @@ func TestFsckClickHouseMutations(t *testing.T) {
 			got := problems(t)
 			for _, want := range m.want {
 				if !strings.Contains(got, want) {
-					t.Errorf("fsck does not say %q:\n%s", want, got)
+					t.Errorf("fsck does not report %q:\n%s", want, got)
 				}
 			}
-			var told []string
+			var notices []string
 			if m.undo == "" {
-				if err := h.Shipping().Ship(t.Context(), true, func(text string) { told = append(told, text) }); err != nil {
+				if err := h.Shipping().Ship(t.Context(), true, func(text string) { notices = append(notices, text) }); err != nil {
 					t.Fatal(err)
 				}
-				if !strings.Contains(fmt.Sprint(told), "run "+id+", segment 0: ") {
-					t.Errorf("ship says %q", told)
+				if !strings.Contains(fmt.Sprint(notices), "run "+id+", segment 0: ") {
+					t.Errorf("ship reports %q", notices)
 				}
 			} else {
 				for _, statement := range strings.Split(m.undo, "; ") {
@@ -155,7 +155,7 @@ func TestFsckClickHouseMutations(t *testing.T) {
 				}
 			}
 			if got := problems(t); got != "" {
-				t.Errorf("all is as it was, and fsck says: %s", got)
+				t.Errorf("the store was repaired, but fsck reports: %s", got)
 			}
 		})
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// comparing is a store that says itself where its rows are not what signed segments give.
+// comparing is a store that can compare its rows with signed segments.
 type comparing interface {
-	// Check compares definitions, and names runs with rows that no segment counts.
+	// Check compares the definitions, and names runs with rows that belong to no segment.
 	Check(ctx context.Context) ([]store.Difference, error)
-	// Differs says in what the rows of a segment are not what its records give, "" if in nothing.
+	// Differs states how the rows of a segment differ from its records, "" if they do not.
 	Differs(ctx context.Context, seg store.Segment) (string, error)
 }
 
-// shown compares the rows and columns that a store elsewhere returns with the records of this host's runs, then its
-// definitions and rows. For a run without a log here, the record has to be what was signed if the store has it as this
-// host's; of other hosts' runs the first manifest has to be signed.
+// shown compares the rows and columns that a store elsewhere returns with the records of this host's runs, then checks the
+// store's definitions and rows. A run of this host without a log here must have a signed record in the store; of a run of
+// another host, the first manifest must be signed.
 func (f *fsck) shown(ctx context.Context, trusted note.Verifiers) error {
 	st, err := f.host.Store(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *fsck) shown(ctx context.Context, trusted note.Verifiers) error {
 	return errors.Join(f.strangers(ctx, st, marks, trusted), ctx.Err())
 }
 
-// compared has the store compare the rows of a run with its log: what readers pass over, such as a second row of a record.
+// compared has the store compare the rows of a run with its log. This finds rows that readers skip, such as a second row for one record.
 func (f *fsck) compared(ctx context.Context, c comparing, run string) error {
 	for seg, err := range f.host.Shipping().segments(ctx, []string{run}) {
 		if err != nil {
@@ -86,7 +86,7 @@ func (f *fsck) compared(ctx context.Context, c comparing, run string) error {
 	return nil
 }
 
-// differs reports what the store's own check found. Rows of a run that goes on may have no segment yet.
+// differs reports a difference that the store's own check found. Rows of a live run may have no segment yet.
 func (f *fsck) differs(d store.Difference) {
 	switch {
 	case d.Run == "":

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Hold keeps a run from being deleted by retention, until it is released: for as long as a dispute or an inquiry lasts.
+// Hold prevents retention from deleting a run until the hold is released, for example during a dispute or an inquiry.
 type Hold struct {
 	Run    string    `json:"run"`
 	Reason string    `json:"reason"`
@@ -25,16 +25,16 @@ func (r Retention) holdFile(run string) string {
 	return r.host.path("holds", filepath.Base(r.host.RunDir(run)))
 }
 
-// IsHeld reports whether a hold is on the run. An unreadable file counts as one.
+// IsHeld reports whether a run is on hold. A hold that cannot be read counts.
 func (r Retention) IsHeld(run string) bool {
 	_, err := os.Lstat(r.holdFile(run))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Hold puts a hold on a run that has a log here; one that is there is replaced.
+// Hold puts a hold on a run that has a log here. It replaces an earlier hold.
 func (r Retention) Hold(hold Hold) error {
 	if !r.host.RunLogs().Has(hold.Run) {
-		return fmt.Errorf("run %s has no log on this host: there is nothing to hold", hold.Run)
+		return fmt.Errorf("run %s has no log on this host, so a hold has no effect", hold.Run)
 	}
 	hold.Time = time.Now().UTC()
 	text, err := json.Marshal(hold)
@@ -47,16 +47,16 @@ func (r Retention) Hold(hold Hold) error {
 	return durable.Replace(r.holdFile(hold.Run), append(text, '\n'), 0o600)
 }
 
-// Release takes the hold off a run.
+// Release removes the hold of a run.
 func (r Retention) Release(run string) error {
 	err := os.Remove(r.holdFile(run))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("run %s is not held", run)
+		return fmt.Errorf("run %s is not on hold", run)
 	}
 	return err
 }
 
-// Holds lists the runs that are held, oldest run first.
+// Holds lists the holds, oldest run first.
 func (r Retention) Holds() ([]Hold, error) {
 	entries, err := os.ReadDir(r.host.path("holds"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// lockedBy returns the name of the process that holds a run's lock if it is known and is not Custody: no one writes
-// such a run, though its lock is held.
+// lockedBy returns the process that holds a run's lock. stranger reports that its name is known and that it is not Custody,
+// so that no process writes the run.
 func (l RunLogs) lockedBy(run string) (who string, stranger bool) {
 	f, err := regular.Open(filepath.Join(l.host.RunDir(run), "lock"))
 	if err != nil {

@@ -1,19 +1,19 @@
 // Package host is the state of one machine under $CUSTODY_HOME, and how its
-// parts work together there: the embedded default, without a daemon.
+// parts work together. It needs no daemon.
 //
-//	host.yaml                what differs from a host that stands alone (Config)
-//	keys/host.key host.pub   signs manifests (host.key.age: encrypted); checks them
+//	host.yaml                optional settings (Config)
+//	keys/host.key host.pub   the key that signs manifests (host.key.age: encrypted), and its public half
 //	templates/               see package template
 //	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
 //	log/                     the host's log of all runs' manifests (package hostlog)
-//	stamps/                  what a time-stamping authority said of its checkpoints
+//	stamps/                  time stamps of its checkpoints, from a time-stamping authority
 //	custody.db               the store (package sqlite)
 //	deleted/ holds/          signed statements about runs that retention deleted; runs that it must not delete
-//	serve/                   tokens of the API and exports on their way (package access), saved views (package views)
-//	export/                  how far each sink has got, and what none would take
+//	serve/                   tokens of the API and exports that are being made (package access), saved views (package views)
+//	export/                  the cursor of each sink, and the events that it refused
 //
-// Several processes share it. Each run's log belongs to the process that holds
-// its lock; whichever process comes next closes the logs of those that died.
+// Several processes share it. The process that holds a run's lock writes its log;
+// the next process closes the logs of processes that died.
 package host
 
 import (
@@ -38,7 +38,7 @@ import (
 // Host is an open $CUSTODY_HOME. It is safe for concurrent use.
 type Host struct {
 	Layout
-	// Warn, if set, is called with non-fatal problems.
+	// Warn, if set, is called with problems that do not end the operation.
 	Warn func(string)
 
 	config  Config
@@ -46,7 +46,7 @@ type Host struct {
 	signing heldKey
 }
 
-// Dir returns where Custody keeps its state: $CUSTODY_HOME, else custody below
+// Dir returns the directory of Custody's state: $CUSTODY_HOME, else custody below
 // the XDG data directory.
 func Dir() (string, error) {
 	if dir := os.Getenv("CUSTODY_HOME"); dir != "" {
@@ -57,13 +57,13 @@ func Dir() (string, error) {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("where to keep state is not known: set CUSTODY_HOME: %w", err)
+		return "", fmt.Errorf("the directory for Custody's state is not known: set CUSTODY_HOME: %w", err)
 	}
 	return filepath.Join(user, ".local", "share", "custody"), nil
 }
 
-// Open makes the directory if needed. A full disk is no error: a run detects it where it can wait for space. A
-// directory that other users could change is an *OwnerError.
+// Open opens a home, and makes the directory if needed. A full disk is not an error here: a run can wait for space later. For a
+// directory that other users could change, the error has a Hint.
 func Open(dir string) (*Host, error) {
 	if err := CheckOwner(dir, 0o022); err != nil {
 		return nil, &unsafeHome{dir, err}
@@ -88,18 +88,18 @@ type unsafeHome struct {
 // Error implements error.
 func (e *unsafeHome) Error() string { return fmt.Sprintf("CUSTODY_HOME is %s: %v", e.dir, e.err) }
 
-// Unwrap gives what others can change.
+// Unwrap returns what others can change.
 func (e *unsafeHome) Unwrap() error { return e.err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *unsafeHome) Hint() string {
-	return "anyone who can change it controls what Custody does as root: use a directory of your own or of root's, on a path that others cannot write to (chmod go-w), or call custody as its owner"
+	return "users who can change it control what Custody does as root: use a directory that belongs to you or to root, on a path that others cannot write to (chmod go-w), or call custody as its owner"
 }
 
-// Config returns what host.yaml says.
+// Config returns the contents of host.yaml.
 func (h *Host) Config() Config { return h.config }
 
-// UseStore has dsn stand for the store that host.yaml names.
+// UseStore replaces the store that host.yaml names by dsn.
 func (h *Host) UseStore(dsn string) { h.config.Store = dsn }
 
 func (h *Host) warn(text string) {
@@ -112,11 +112,11 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Dir}, elem...)...)
 }
 
-// Runs is where the runs' logs stand.
+// Runs is the directory of the runs' logs.
 func (l Layout) Runs() string { return l.path("runs") }
 
-// RunDir is where a run's log stands. A name that no run can have, wherever it comes from, leads to no other
-// place: to a directory that there never is.
+// RunDir is the directory of a run's log. For a name that is not a valid run ID, it returns a path that never
+// exists.
 func (l Layout) RunDir(run string) string {
 	if !isRun(run) {
 		run = ".none"
@@ -124,35 +124,35 @@ func (l Layout) RunDir(run string) string {
 	return l.path("runs", run)
 }
 
-// Templates is the folder of the templates.
+// Templates is the directory of the templates.
 func (l Layout) Templates() string { return l.path("templates") }
 
-// Blanks is the folder of the empty scratch disks that runs copy.
+// Blanks is the directory of the empty scratch disks that runs copy.
 func (l Layout) Blanks() string { return l.path("templates", "blank") }
 
-// Leases has a note for each lease at a broker that may outlive its process: what
-// to revoke it by, nothing to use it with.
+// Leases is the directory of notes about the leases at brokers that may outlive their process. A note suffices to
+// revoke the lease, not to use it.
 func (l Layout) Leases() string { return l.path("leases") }
 
-// Exports is the folder in which each sink's exporter keeps how far it is, and its dead letters.
+// Exports is the directory of each sink's cursor and dead letters.
 func (l Layout) Exports() string { return l.path("export") }
 
-// Notifications is the directory of the messages that wait to be delivered.
+// Notifications is the directory of the messages that were not delivered yet.
 func (l Layout) Notifications() string { return l.path("notify") }
 
-// Serve is the folder of what custody serve keeps: its tokens, and exports on their way.
+// Serve is the directory of custody serve's tokens, and of exports that are being made.
 func (l Layout) Serve() string { return l.path("serve") }
 
-// Views is where saved views of the page are kept.
+// Views is the directory of the page's saved views.
 func (l Layout) Views() string { return filepath.Join(l.Serve(), "views") }
 
-// Witness is the folder of this host as a witness of others: its key, and the checkpoints that it has seen.
+// Witness is the directory of this host as a witness: its key, and the checkpoints that it has seen.
 func (l Layout) Witness() string { return l.path("witness") }
 
-// Monitors is the folder with how far each log of another host was read, and what was found in it.
+// Monitors is the directory with the position in each monitored log, and the findings in it.
 func (l Layout) Monitors() string { return l.path("monitor") }
 
-// TagKey returns the key with which the redactor makes its tags, made on first use.
+// TagKey returns the key with which the redactor computes its tags. The first call creates it.
 func (h *Host) TagKey() ([]byte, error) {
 	path := h.path("keys", "tag.key")
 	key, err := regular.ReadFile(path)
@@ -178,7 +178,7 @@ func (h *Host) TagKey() ([]byte, error) {
 	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return nil, err
 	}
-	if err := os.Link(tmp.Name(), path); errors.Is(err, fs.ErrExist) { // another process was first
+	if err := os.Link(tmp.Name(), path); errors.Is(err, fs.ErrExist) { // another process created it first
 		return regular.ReadFile(path)
 	} else if err != nil {
 		return nil, err
@@ -204,8 +204,8 @@ func (h *Host) Store(ctx context.Context) (store.Store, error) {
 	return remembering{st, h}, nil
 }
 
-// ErrElsewhere means that host.yaml names a transport and not the store behind it.
-var ErrElsewhere = errors.New("the store is elsewhere, and this host does not know where: give --store DSN, or store: in " + ConfigFile)
+// ErrElsewhere reports that host.yaml names a transport but not the store behind it.
+var ErrElsewhere = errors.New("the store is on another host, and its address is not known here: give --store DSN, or set store: in " + ConfigFile)
 
 // openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
 func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
@@ -219,7 +219,7 @@ func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Sto
 	return nil, fmt.Errorf("store %.40q: want sqlite:PATH or clickhouse://USER@HOST:PORT/DATABASE", dsn)
 }
 
-// ownerOnly takes a database from others, whom an earlier version's rebuild let read it.
+// ownerOnly removes other users' access to a database: rebuild of an earlier version let them read it.
 func ownerOnly(path string) error {
 	for _, file := range regular.DatabaseFiles(path) {
 		info, err := os.Lstat(file)
@@ -233,21 +233,21 @@ func ownerOnly(path string) error {
 	return nil
 }
 
-// localStore reports whether the store is SQLite in this home, which only this host writes.
+// localStore reports whether the store is SQLite in this home, which only this host writes to.
 func (c Config) localStore() bool {
 	return c.Transport == nil && (c.Store == "" || c.Store == "sqlite")
 }
 
 func (l Layout) storePath() string { return l.path("custody.db") }
 
-// sandboxPrefix is how the names of sandboxes' runs begin; access logs have store.AccessPrefix.
+// sandboxPrefix begins the names of sandboxes' runs; those of access logs begin with store.AccessPrefix.
 const sandboxPrefix = "r-"
 
 func isRun(name string) bool {
 	return store.ValidRun(name) && (strings.HasPrefix(name, sandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix))
 }
 
-// NewRunID returns an id that sorts by time.
+// NewRunID returns a new ID. IDs sort by time.
 func NewRunID(t time.Time) string {
 	id, err := ulid.New(ulid.Timestamp(t), rand.Reader)
 	if err != nil {
@@ -256,8 +256,8 @@ func NewRunID(t time.Time) string {
 	return sandboxPrefix + strings.ToLower(id.String())
 }
 
-// WaitForRoom calls f until it works or fails for another reason than a full
-// disk. If it has to wait it calls full before that, once, and again after.
+// WaitForRoom calls f until it succeeds or fails for another reason than a full
+// disk. If it has to wait, it calls full once before, and again afterwards.
 func WaitForRoom(ctx context.Context, full func(error), again func(), f func() error) error {
 	waited := false
 	for {

@@ -25,14 +25,14 @@ import (
 
 // FleetConfig configures the fleet that this host belongs to.
 type FleetConfig struct {
-	Root string `yaml:"root"` // public key of the fleet's root; default: that of the root key which is here
-	Key  string `yaml:"key"`  // how the root key is kept on the machine that has it: file (default) or age:..., as for the host's own
+	Root string `yaml:"root"` // public key of the fleet's root; default: that of the root key on this machine
+	Key  string `yaml:"key"`  // where the machine of the root key keeps it: file (default) or age:..., as for the host's key
 }
 
 func (f FleetConfig) check() error {
 	if f.Root != "" {
 		if _, err := note.NewVerifier(f.Root); err != nil {
-			return fmt.Errorf("fleet.root %.80q is no public key: %w", f.Root, err)
+			return fmt.Errorf("fleet.root %.80q is not a public key: %w", f.Root, err)
 		}
 	}
 	k, err := parseKeyKind(f.Key)
@@ -42,7 +42,7 @@ func (f FleetConfig) check() error {
 	return nil
 }
 
-// NotEnrolledError is a host whose key this one does not know.
+// NotEnrolledError reports a run of a host whose key is not known here.
 type NotEnrolledError struct{ Host string }
 
 // Error implements error.
@@ -50,12 +50,12 @@ func (e *NotEnrolledError) Error() string {
 	return fmt.Sprintf("the run is of another host, %s, whose public key is not known here", strings.TrimSuffix(e.Host, "+"))
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *NotEnrolledError) Hint() string {
-	return "have the fleet's root key state it, with custody key fleet enrol where that key is, and custody key fleet add here (docs/keys.md)"
+	return "enrol that host: custody key fleet enrol on the machine of the fleet's root key, then custody key fleet add here (docs/keys.md)"
 }
 
-// rootKey is the fleet's root key, on the machine that has it.
+// rootKey returns the fleet's root key, if this machine has it.
 func (f Fleet) rootKey() (hostkey.Locked, error) {
 	dir := f.host.path("fleet")
 	k, err := parseKeyKind(f.host.config.Fleet.Key)
@@ -66,7 +66,7 @@ func (f Fleet) rootKey() (hostkey.Locked, error) {
 	return hostkey.Locked{Dir: dir, Lock: lock}, err
 }
 
-// Create makes the root key of a fleet and returns its public half.
+// Create creates the root key of a fleet and returns its public half.
 func (f Fleet) Create(name string) (public string, err error) {
 	root, err := f.rootKey()
 	if err != nil {
@@ -75,7 +75,7 @@ func (f Fleet) Create(name string) (public string, err error) {
 	return root.NewRoot(name)
 }
 
-// Root returns the public key of the fleet's root; it is fs.ErrNotExist where there is none.
+// Root returns the public key of the fleet's root; the error is fs.ErrNotExist if there is none.
 func (f Fleet) Root() (string, error) {
 	if root := f.host.config.Fleet.Root; root != "" {
 		return root, nil
@@ -84,7 +84,7 @@ func (f Fleet) Root() (string, error) {
 	return strings.TrimSpace(string(public)), err
 }
 
-// Roots verifies statements about hosts; without a fleet it knows no key.
+// Roots verifies statements about hosts; without a fleet it has no key.
 func (f Fleet) Roots() (note.Verifiers, error) {
 	public, err := f.Root()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,8 +100,8 @@ func (f Fleet) Roots() (note.Verifiers, error) {
 	return note.VerifierList(v), nil
 }
 
-// Enrol has the fleet's root key, which is on this machine, state that a public key is that of a host. A second key
-// of one name needs again: two hosts of one name could sign for each other. It returns the signed statement.
+// Enrol signs, with the fleet's root key on this machine, the statement that a public key belongs to a host. To enrol a second key
+// under a name, set again: two hosts of one name could sign for each other. It returns the signed statement.
 func (f Fleet) Enrol(key string, again bool) ([]byte, error) {
 	stated, err := statement.NewHost(key, time.Now())
 	if err != nil {
@@ -116,7 +116,7 @@ func (f Fleet) Enrol(key string, again bool) ([]byte, error) {
 		case e.Key == key:
 			return e.Signed, nil
 		case e.Host.Host == stated.Host && !again:
-			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, give --again; if it is another machine, give it another name", stated.Host)
+			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, give --again; if this is another machine, use another name", stated.Host)
 		}
 	}
 	root, err := f.rootKey()
@@ -134,7 +134,7 @@ func (f Fleet) Enrol(key string, again bool) ([]byte, error) {
 	return signed, f.Add(signed)
 }
 
-// Add keeps a statement about a host that the fleet's root key signed.
+// Add stores a statement about a host that the fleet's root key signed.
 func (f Fleet) Add(signed []byte) error {
 	roots, err := f.Roots()
 	if err != nil {
@@ -143,7 +143,7 @@ func (f Fleet) Add(signed []byte) error {
 	stated, err := statement.OpenHost(signed, roots)
 	var unknown *note.UnverifiedNoteError
 	if errors.As(err, &unknown) {
-		return errors.New("it is not signed by the root key of this fleet: name that as fleet: {root: KEY} in " + ConfigFile)
+		return errors.New("it is not signed by the root key of this fleet: set fleet: {root: KEY} in " + ConfigFile)
 	}
 	if err != nil {
 		return err
@@ -155,13 +155,13 @@ func (f Fleet) Add(signed []byte) error {
 	return durable.Replace(f.host.path("fleet", "hosts", name), signed, 0o644)
 }
 
-// Enrolled is a host of the fleet, and the statement of the root key about it.
+// Enrolled is a host of the fleet, with the root key's statement about it.
 type Enrolled struct {
 	statement.Host
 	Signed []byte
 }
 
-// Hosts returns the hosts that the fleet's root key has stated, by name and time. A statement of another root is left out.
+// Hosts returns the enrolled hosts, by name and time. It leaves out statements of other root keys.
 func (f Fleet) Hosts() ([]Enrolled, error) {
 	roots, err := f.Roots()
 	if err != nil {
@@ -193,7 +193,7 @@ func (f Fleet) Hosts() ([]Enrolled, error) {
 	return all, nil
 }
 
-// Known are the verifiers of this host's keys, as Trusted returns them, and of the fleet's hosts.
+// Known returns the verifiers of this host's keys, as Trusted does, and of the fleet's hosts.
 func (f Fleet) Known() (note.Verifiers, error) {
 	list, err := f.host.Keys().verifiers()
 	if err != nil {
@@ -213,7 +213,7 @@ func (f Fleet) Known() (note.Verifiers, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !seen[id(v)] { // a list with two keys of one name and hash is ambiguous
+		if !seen[id(v)] { // a list with two keys of the same name and hash is ambiguous
 			seen[id(v)] = true
 			list = append(list, v)
 		}
@@ -221,7 +221,7 @@ func (f Fleet) Known() (note.Verifiers, error) {
 	return note.VerifierList(list...), nil
 }
 
-// foreignOptions are those of a bundle of another host's run, whose files are in dir: with that host's key and
+// foreignOptions adds to the options of a bundle of another host's run, whose files are in dir: that host's key, and
 // the statements about it and about this host.
 func (p Proofs) foreignOptions(dir, own string, all *proof.BundleOptions) error {
 	signers, err := proof.Signers(dir)
@@ -237,7 +237,7 @@ func (p Proofs) foreignOptions(dir, own string, all *proof.BundleOptions) error 
 		if i < 0 {
 			return &NotEnrolledError{signer}
 		}
-		if len(all.Hosts) == 0 { // of the first manifest
+		if len(all.Hosts) == 0 { // the first manifest's
 			all.HostKey = hosts[i].Key
 		}
 		all.Hosts = append(all.Hosts, hosts[i].Signed)
@@ -247,7 +247,7 @@ func (p Proofs) foreignOptions(dir, own string, all *proof.BundleOptions) error 
 	return err
 }
 
-// Bundles reports whether a bundle of a run in the store can be made here: for this host's own runs, and for those of
+// Bundles returns nil if this host can make a bundle of a run in the store: of its own runs and of those of
 // enrolled hosts. Otherwise the error is a *NotEnrolledError.
 func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
 	if p.host.RunLogs().HasOf(tenant, run) {
@@ -286,7 +286,7 @@ func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
 	return nil
 }
 
-// ownStatements are those about this host's keys, the one in use and those before it.
+// ownStatements returns the statements about this host's keys, the current and the retired ones.
 func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	keys := []string{strings.TrimSpace(public)}
 	retired, err := hostkey.Retired(p.host.path("keys"))
@@ -305,8 +305,8 @@ func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	return all, err
 }
 
-// KnownKeys are the public keys of hosts and of a fleet's root that this machine knows. Without a key of its own it knows
-// none.
+// KnownKeys returns the public keys of hosts and of a fleet's root that this machine knows. Without a key of this host it
+// returns none.
 func KnownKeys() (hosts, fleets note.Verifiers, err error) {
 	dir, err := Dir()
 	if err != nil {

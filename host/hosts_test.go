@@ -19,8 +19,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestBundleOfAnotherHost: the bundle has that host's key, and can be checked with the fleet's root key alone. Two
-// homes share a store, and have keys of two names, as two machines do.
+// TestBundleOfAnotherHost: a bundle of another host's run has that host's key, and verifies with only the fleet's root key. Two
+// homes share a store and have keys of different names, like two machines.
 func TestBundleOfAnotherHost(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "shared.db")
 	mine, other := homeOf(t, "acme", dsn), homeOf(t, "beta", dsn)
@@ -34,7 +34,7 @@ func TestBundleOfAnotherHost(t *testing.T) {
 	must(t, err)
 
 	if _, err := mine.Fleet().Root(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a fleet from nowhere: %v", err)
+		t.Errorf("a fleet exists before it was created: %v", err)
 	}
 	if _, err := mine.Fleet().Enrol(public, false); err == nil {
 		t.Error("a host is enrolled without a root key")
@@ -87,7 +87,7 @@ func TestBundleOfAnotherHost(t *testing.T) {
 		t.Error("files are attached to another host's run")
 	}
 
-	// The host gets its statement, and puts it into its own bundles.
+	// The host stores its statement, and puts it into its own bundles.
 	if err := other.Fleet().Add(signed); err == nil {
 		t.Error("a statement of an unknown root is kept")
 	}
@@ -117,7 +117,7 @@ func TestBundleOfAnotherHost(t *testing.T) {
 	}
 }
 
-// named gives a home a key of that name.
+// named gives a home a key of the given name.
 func named(t *testing.T, h *host.Host, name string) {
 	t.Helper()
 	key, err := os.ReadFile(keyOfName(t, name))
@@ -134,7 +134,7 @@ func keyOfName(t *testing.T, name string) string {
 	return filepath.Join(dir, hostkey.RootFile)
 }
 
-// TestFleetConfig: what host.yaml says of a fleet is checked, and a root key can be encrypted.
+// TestFleetConfig: the fleet settings of host.yaml are checked, and a root key can be encrypted.
 func TestFleetConfig(t *testing.T) {
 	open := func(fleet string) (*host.Host, error) {
 		dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestFleetConfig(t *testing.T) {
 	}
 	for _, bad := range []string{`{root: x}`, `{key: "vault-transit:a/b"}`, `{key: "age:relative"}`, `{keys: file}`} {
 		if _, err := open(bad); err == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 	h, err := open("{key: \"age:" + newIdentity(t) + "\"}")

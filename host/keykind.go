@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// The ways to keep the signing key, as key: in host.yaml begins.
+// The kinds of storage for the signing key. key: in host.yaml begins with one of them.
 const (
 	keyInFile  = "file"          // keys/host.key, in the clear
 	keyInAge   = "age"           // age:FILE, age:credential/NAME, age:passphrase
@@ -23,10 +23,10 @@ const (
 	keyInAgent = "ssh-agent"     // ssh-agent:SOCKET
 )
 
-// keyKind is where and how to keep the signing key.
+// keyKind is the storage of the signing key.
 type keyKind struct {
-	name  string // one of those above
-	where string // what stands behind the colon
+	name  string // one of the kinds above
+	where string // the text after the colon
 }
 
 func parseKeyKind(key string) (keyKind, error) {
@@ -54,16 +54,16 @@ func parseKeyKind(key string) (keyKind, error) {
 	return k, fmt.Errorf("key %.80q: want file, age:FILE, age:credential/NAME, age:passphrase, vault-transit:MOUNT/NAME, or ssh-agent:SOCKET", key)
 }
 
-// vault is the engine's mount, empty for the usual one, and the name of the key in it.
+// vault returns the engine's mount, empty for the default, and the name of the key in it.
 func (k keyKind) vault() (mount, name string) {
 	i := strings.LastIndex(k.where, "/")
 	return k.where[:max(i, 0)], k.where[i+1:]
 }
 
-// elsewhere reports whether another process has the key, which can be unavailable.
+// elsewhere reports whether another process has the key. It can be unavailable.
 func (k keyKind) elsewhere() bool { return k.name == keyInVault || k.name == keyInAgent }
 
-// String says it for a person.
+// String describes the storage for users.
 func (k keyKind) String() string {
 	switch k.name {
 	case keyInAge:
@@ -76,13 +76,13 @@ func (k keyKind) String() string {
 	return "in a file, in the clear"
 }
 
-// Kept names how the signing key is kept.
+// Kept describes where the signing key is stored.
 func (ks Keys) Kept() string {
 	k, _ := parseKeyKind(ks.host.config.Key) // loadConfig has checked it
 	return k.String()
 }
 
-// InClear is the path of a private key that is kept in the clear though host.yaml names another key kind; empty if
+// InClear returns the path of a private key that is stored in the clear although host.yaml names another kind; empty if
 // there is none.
 func (ks Keys) InClear() string {
 	k, _ := parseKeyKind(ks.host.config.Key)
@@ -93,7 +93,7 @@ func (ks Keys) InClear() string {
 	return path
 }
 
-// sourceOf opens nothing yet.
+// sourceOf returns the source of a key. It opens nothing yet.
 func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
 	dir := ks.host.path("keys")
 	switch k.name {
@@ -109,10 +109,10 @@ func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
 		c.Mount, c.Name = k.vault()
 		return transit.New(c)
 	}
-	return nil, errors.New("no such way to keep a key: " + k.name)
+	return nil, errors.New("unknown kind of key storage: " + k.name)
 }
 
-// publishedName is the name of the key in host.pub; empty if there is none yet.
+// publishedName returns the name of the key in host.pub; empty if there is none yet.
 func (k Keys) publishedName() string {
 	public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Signing returns the host's signing key, from where host.yaml keeps it. The first call makes it, if the host never had
-// one. It finishes an interrupted rotation: a retired key must not sign.
+// Signing returns the host's signing key from the storage that host.yaml names. If the host never had one, it creates it.
+// It completes an interrupted rotation: a retired key must not sign.
 func (k Keys) Signing() (hostkey.Key, error) {
 	key, err := k.signingKey()
 	if err != nil {
@@ -40,7 +40,7 @@ func (k Keys) Signing() (hostkey.Key, error) {
 	return k.signingKey()
 }
 
-// signingKey returns the key that signs now, whatever rotations say.
+// signingKey returns the key in the storage. It does not check for an interrupted rotation.
 func (k Keys) signingKey() (hostkey.Key, error) {
 	kind, _ := parseKeyKind(k.host.config.Key) // loadConfig has checked it
 	if kind.name == keyInFile {
@@ -49,29 +49,29 @@ func (k Keys) signingKey() (hostkey.Key, error) {
 	return k.host.signing.key(k.host, kind)
 }
 
-// heldKey is a key that costs an effort to get, kept for as long as host.pub stays as it is.
+// heldKey caches a key that is expensive to get, until host.pub changes.
 type heldKey struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	source hostkey.Source
 	known  hostkey.Key
-	public string // as it stood in host.pub then
+	public string // contents of host.pub at that time
 	failed failure
 }
 
-// failure is what asking the source for the key came to.
+// failure is the error of a source that was asked for the key.
 type failure struct {
 	err    error
-	public string    // as it stood in host.pub then
-	until  time.Time // it counts until then
+	public string    // contents of host.pub at that time
+	until  time.Time // the error is returned until then
 }
 
-// failedFor is how long a source that is elsewhere is not asked again after it failed: what goes through many runs would wait for each.
+// failedFor is how long a failed source is not asked again: a command that visits many runs would wait for it at each.
 const failedFor = time.Second
 
 func (v *heldKey) key(h *Host, kind keyKind) (hostkey.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, _ := regular.ReadFile(h.path("keys", hostkey.PublicFile)) // not there yet: then the source is asked
+	public, _ := regular.ReadFile(h.path("keys", hostkey.PublicFile)) // if the file does not exist yet, the source is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
 	}
@@ -96,7 +96,7 @@ func (v *heldKey) key(h *Host, kind keyKind) (hostkey.Key, error) {
 	return key, nil
 }
 
-// from returns the one source of this process, which may know a passphrase by now.
+// from returns the one source of this process, which may have read a passphrase before.
 func (v *heldKey) from(h *Host, kind keyKind) (_ hostkey.Source, err error) {
 	if v.source == nil {
 		v.source, err = h.Keys().sourceOf(kind)
@@ -104,10 +104,10 @@ func (v *heldKey) from(h *Host, kind keyKind) (_ hostkey.Source, err error) {
 	return v.source, err
 }
 
-// keyTimeout bounds a question about the key to another process; signing has its own bound.
+// keyTimeout bounds requests for the public key to another process; signing has another bound.
 const keyTimeout = 15 * time.Second
 
-// keySource is where the signing key is.
+// keySource returns the source of the signing key.
 func (k Keys) keySource() (hostkey.Source, error) {
 	kind, err := parseKeyKind(k.host.config.Key)
 	if err != nil {
@@ -118,8 +118,8 @@ func (k Keys) keySource() (hostkey.Source, error) {
 	return k.host.signing.from(k.host, kind)
 }
 
-// Public returns the public half of the host's key as it is published, which no secret and no other process is
-// needed for. Of a host that has none yet it makes the key.
+// Public returns the published half of the host's key, which needs no secret and no other process. If the host has
+// no key yet, it creates it.
 func (k Keys) Public() (string, error) {
 	if k.host.config.Key != "" && k.host.config.Key != keyInFile {
 		public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
@@ -135,16 +135,16 @@ func (k Keys) Public() (string, error) {
 	return strings.TrimSpace(key.Public), err
 }
 
-// Older are this host's keys that were retired, and when, oldest first.
+// Older returns this host's retired keys, and when each was retired, oldest first.
 func (k Keys) Older() ([]statement.Rotation, error) { return hostkey.Retired(k.host.path("keys")) }
 
-// Of returns the public key by which a run of this host began to be signed: the one in use, or one that was retired
-// since. Of a run that has no manifest here it is the one in use.
+// Of returns the public key that signed the first manifest of a run of this host: the current key, or one that was retired
+// since. For a run without manifests here it returns the current key.
 func (k Keys) Of(run string) (public string, retired bool, err error) {
 	return k.of(k.host.RunDir(run))
 }
 
-// of is KeyOf for the run whose files are in dir.
+// of is Of for the run whose files are in dir.
 func (k Keys) of(dir string) (public string, retired bool, err error) {
 	public, err = k.Public()
 	if err != nil {
@@ -163,7 +163,7 @@ func (k Keys) of(dir string) (public string, retired bool, err error) {
 	return public, false, err
 }
 
-// name is the name of the host's key, which stands for the host.
+// name returns the name of the host's key, which is the name of the host in records.
 func (k Keys) name() (string, error) {
 	public, err := k.Public()
 	if err != nil {
@@ -176,13 +176,13 @@ func (k Keys) name() (string, error) {
 	return v.Name(), nil
 }
 
-// Trusted are the verifiers of this host's keys, the one in use and those before it.
+// Trusted returns the verifiers of this host's keys, the current and the retired ones.
 func (k Keys) Trusted() (note.Verifiers, error) {
 	keys, err := k.verifiers()
 	return note.VerifierList(keys...), err
 }
 
-// verifiers of this host's keys, the one in use first.
+// verifiers returns the verifiers of this host's keys, the current one first.
 func (k Keys) verifiers() ([]note.Verifier, error) {
 	public, err := k.Public()
 	if err != nil {
@@ -205,7 +205,7 @@ func (k Keys) verifiers() ([]note.Verifier, error) {
 		if list = append(list, old); old.KeyHash() != current.KeyHash() {
 			continue
 		}
-		// The key was rotated after it was read above: the one in use is that of the last rotation.
+		// The key was rotated after it was read above: the last rotation names the current one.
 		r, err := readRotation(rotations[len(rotations)-1])
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
@@ -217,7 +217,7 @@ func (k Keys) verifiers() ([]note.Verifier, error) {
 	return list, nil
 }
 
-// readRotation checks a rotation against the old key that it names itself, which is as safe as this directory.
+// readRotation checks a rotation against the old key that it names. The file is as safe as this directory.
 func readRotation(signed []byte) (statement.Rotation, error) {
 	n, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
@@ -238,7 +238,7 @@ func readRotation(signed []byte) (statement.Rotation, error) {
 	return r, err
 }
 
-// signedBy returns the old key that a rotation names, if that signed it.
+// signedBy returns the old key that a rotation names, if it signed the rotation.
 func signedBy(signed []byte) (note.Verifier, error) {
 	r, err := readRotation(signed)
 	if err != nil {
@@ -247,9 +247,9 @@ func signedBy(signed []byte) (note.Verifier, error) {
 	return note.NewVerifier(r.Old)
 }
 
-// Rotate gives the host a new key, signed by the old one, and enters that into the host's log. Checkpoints from then
-// on are signed by the new key. from is how the old key was kept, as host.yaml writes it, if that differs from the
-// present setting, which the new key follows; empty: the same.
+// Rotate creates a new host key, signs it with the old one, and enters the rotation into the host's log. Later checkpoints
+// are signed by the new key. from is the storage of the old key, in host.yaml's notation, if it differs from the
+// current setting, which applies to the new key; empty: the same storage.
 func (k Keys) Rotate(ctx context.Context, from string) (hostkey.Key, error) {
 	source, err := k.keySource()
 	if err != nil {
@@ -270,13 +270,13 @@ func (k Keys) Rotate(ctx context.Context, from string) (hostkey.Key, error) {
 	}
 	err = log.enter(ctx, statement.RotationLeaf(statement.Digest(stated)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
-		return hostkey.Key{}, fmt.Errorf("the key is changed, and the host's log has no entry of it yet: %w", err)
+		return hostkey.Key{}, fmt.Errorf("the key was rotated, but the host's log has no entry of it yet: %w", err)
 	}
 	return k.Signing()
 }
 
-// takeOver has the key that is kept as from says sign for one of source, and removes the old private key if it is
-// in a file. If all but that was done before, it does that.
+// takeOver has the key in the storage from sign for the key of source, and removes the old private key if it is
+// in a file. If an earlier call did everything but the removal, it removes the key.
 func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) ([]byte, error) {
 	was, err := parseKeyKind(from)
 	if err != nil {
@@ -287,10 +287,10 @@ func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) 
 		return nil, err
 	}
 	if was == now {
-		return nil, fmt.Errorf("--from %s is how the key is kept today: without --from it is rotated there", from)
+		return nil, fmt.Errorf("the key is already stored in %s: omit --from to rotate it there", from)
 	}
 	if _, err := os.Stat(k.host.path("keys", hostkey.PublicFile)); err != nil {
-		return nil, fmt.Errorf("this host has no key yet that could sign for another one: %w", err)
+		return nil, fmt.Errorf("this host has no key yet that could sign for a new one: %w", err)
 	}
 	old, err := k.sourceOf(was)
 	if err != nil {
@@ -300,7 +300,7 @@ func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := source.Key(ctx); err == nil && len(all) > 0 { // a call before this one was cut off near its end
+	if _, err := source.Key(ctx); err == nil && len(all) > 0 { // an earlier call was interrupted near its end
 		return all[len(all)-1], k.drop(was, now, old)
 	}
 	key, err := old.Key(ctx)
@@ -314,19 +314,19 @@ func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) 
 	return stated, k.drop(was, now, old)
 }
 
-// drop removes a retired private key, unless the new one has taken its file.
+// drop removes a retired private key, unless the new one has replaced its file.
 func (k Keys) drop(was, now keyKind, old hostkey.Source) error {
 	if was.name == now.name {
 		return nil
 	}
 	if err := hostkey.Drop(old); err != nil {
-		return fmt.Errorf("the key is changed, and the old private key is still there: %w", err)
+		return fmt.Errorf("the key was rotated, but the old private key still exists: %w", err)
 	}
 	return nil
 }
 
-// rotations reads the statements of rotations, all of which are then in the host's log: one that another process is making,
-// or was killed over, is entered first.
+// rotations returns the statements of all rotations. First it enters into the host's log any rotation that another process
+// is making or left incomplete.
 func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 	for {
 		all, err := hostkey.ReadRotations(k.host.path("keys"))
@@ -334,13 +334,13 @@ func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 			return all, errors.Join(err, ctx.Err())
 		}
 		if now, err := hostkey.ReadRotations(k.host.path("keys")); err != nil || len(now) == len(all) {
-			return all, err // verification names the missing one
+			return all, err // verification reports the missing one
 		}
-		// the key was rotated meanwhile, and the one that was to sign for the log no longer does
+		// the key was rotated meanwhile, so the key that was read no longer signs for the log
 	}
 }
 
-// logRotations enters the rotations that a process which died did not.
+// logRotations enters the rotations that a process did not enter before it died.
 func (k Keys) logRotations(ctx context.Context) error {
 	rotations, err := hostkey.ReadRotations(k.host.path("keys"))
 	if err != nil || len(rotations) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// configured opens a home whose host.yaml keeps the key in a way.
+// configured opens a home whose host.yaml has the key setting.
 func configured(t testing.TB, dir, key string) *host.Host {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, host.ConfigFile), []byte("version: 1\nkey: "+key+"\n"), 0o600); err != nil {
@@ -75,8 +75,8 @@ func newIdentity(t testing.TB) string {
 	return id
 }
 
-// TestKeyMoves: a key in the clear signs for one that is encrypted, and that for one that another identity opens.
-// Runs of before verify as they did, and those of after through the statements.
+// TestKeyMoves: a key in the clear signs for one that is encrypted with age, and that for another one.
+// Earlier runs verify as before, and later ones through the statements of rotation.
 func TestKeyMoves(t *testing.T) {
 	dir := t.TempDir()
 	h, err := host.Open(dir)
@@ -95,10 +95,10 @@ func TestKeyMoves(t *testing.T) {
 		t.Errorf("before the key is moved: %v", err)
 	}
 	if _, err := h.Keys().Rotate(t.Context(), "age:"+id); err == nil {
-		t.Error("moved from where it is")
+		t.Error("moved from its current storage")
 	}
 	if _, err := h.Keys().Rotate(t.Context(), "drawer"); err == nil {
-		t.Error("moved from a drawer")
+		t.Error("moved from an invalid storage")
 	}
 	second, err := h.Keys().Rotate(t.Context(), "file")
 	if err != nil {
@@ -139,8 +139,8 @@ func TestKeyMoves(t *testing.T) {
 	}
 }
 
-// TestKeyMoveCutOff: a move that ended after the new key was published leaves the old one in the clear. The next
-// call removes it, and one whose key is not retired stays.
+// TestKeyMoveCutOff: a move that was interrupted after it published the new key leaves the old one in the clear. The next
+// call removes it. A key that was not retired stays.
 func TestKeyMoveCutOff(t *testing.T) {
 	dir := t.TempDir()
 	h, err := host.Open(dir)
@@ -163,7 +163,7 @@ func TestKeyMoveCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h.Keys().InClear() != path {
-		t.Error("a key in the clear goes unnoticed")
+		t.Error("a key in the clear is not reported")
 	}
 	if _, err := h.Keys().Rotate(t.Context(), "file"); err != nil {
 		t.Error(err)
@@ -183,7 +183,7 @@ func TestKeyMoveCutOff(t *testing.T) {
 	}
 }
 
-// TestLockedHost: without what opens the key no run begins, nothing is signed, and all that only reads works.
+// TestLockedHost: without the secret that opens the key, no run begins and nothing is signed; everything that only reads works.
 func TestLockedHost(t *testing.T) {
 	dir := t.TempDir()
 	id := newIdentity(t)

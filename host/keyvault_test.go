@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// vault is a real Vault (hack/vault) on the loopback, to which this process is logged in.
+// vault is a real Vault server (hack/vault) on the loopback, with a token for this process.
 type vault struct {
 	Address string `json:"address"`
 	Token   string `json:"token"`
@@ -62,7 +62,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// call makes a request without any code of what is tested.
+// call makes a request to Vault without using the code under test.
 func (v *vault) call(t testing.TB, path string, body map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(body)
@@ -81,7 +81,7 @@ func (v *vault) call(t testing.TB, path string, body map[string]any) {
 func (v *vault) seal(t testing.TB)   { v.call(t, "sys/seal", nil) }
 func (v *vault) unseal(t testing.TB) { v.call(t, "sys/unseal", map[string]any{"key": v.Unseal}) }
 
-// privateKeys looks for private keys in the files of a home.
+// privateKeys returns the files of a home that contain private keys.
 func privateKeys(t testing.TB, dir string) []string {
 	t.Helper()
 	var found []string
@@ -94,7 +94,7 @@ func privateKeys(t testing.TB, dir string) []string {
 	return found
 }
 
-// TestVaultAway: while Vault is away a run stalls as with a full disk, and goes on when it is back; nothing is lost.
+// TestVaultAway: while Vault is unavailable, a run stalls as on a full disk. It continues when Vault is back, and nothing is lost.
 func TestVaultAway(t *testing.T) {
 	v := newVault(t)
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestVaultAway(t *testing.T) {
 			t.Errorf("stalled: %v", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("a segment that cannot be signed stalls nothing")
+		t.Fatal("a segment that cannot be signed does not stall the run")
 	}
 	if _, err := h.Keys().Signing(); err != nil { // caches the key in this process
 		t.Error(err)
@@ -139,8 +139,8 @@ func TestVaultAway(t *testing.T) {
 	}
 }
 
-// TestVaultAwayAtTheEnd: the end of a run waits for Vault for a bounded time. Every record is on the disk by then, no
-// other run begins, what only reads works, and the first command after Vault is back closes the run.
+// TestVaultAwayAtTheEnd: the end of a run waits for Vault for a bounded time. By then every record is on the disk. Meanwhile no
+// other run begins, reading works, and the first command after Vault is back closes the run.
 func TestVaultAwayAtTheEnd(t *testing.T) {
 	v := newVault(t)
 	dir := t.TempDir()

@@ -8,10 +8,10 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// defaultKeyWait is how long the end of a run waits for a key that cannot sign.
+// defaultKeyWait is the time that the end of a run waits for a key that cannot sign.
 const defaultKeyWait = 30 * time.Second
 
-// keyWatch is a Sealer that knows whether its key can sign. One that is elsewhere may be out of reach.
+// keyWatch is a Sealer that records whether its key could sign. A key in another process may be unavailable.
 type keyWatch struct {
 	wal.Sealer
 	wait time.Duration
@@ -25,12 +25,12 @@ func (k *keyWatch) Seal(s wal.Segment) (leaves, manifest []byte, err error) {
 	return leaves, manifest, err
 }
 
-// giveUp calls stop once the key could not sign for long enough, counted from now at the earliest. It returns when
+// giveUp calls stop when the key could not sign for the time wait, counted from now at the earliest. It returns when
 // ctx is done.
 func (k *keyWatch) giveUp(ctx context.Context, stop func()) {
 	tick := time.NewTicker(k.wait/20 + time.Millisecond)
 	defer tick.Stop()
-	var away time.Time // since when it is seen to be
+	var away time.Time // when the key was first seen to fail
 	for {
 		select {
 		case <-ctx.Done():

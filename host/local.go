@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Reader is what shows runs: a store, or the logs on this host.
+// Reader returns runs and their records: from a store, or from the logs on this host.
 type Reader interface {
 	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)
 	Run(ctx context.Context, tenant, name string) (store.Run, error)
@@ -26,8 +26,8 @@ type Reader interface {
 	Close() error
 }
 
-// Reader opens the source from which runs are shown: the store, or the logs here if the store is elsewhere and
-// host.yaml has no settings to read it.
+// Reader opens the source that views read runs from: the store, or the logs here if the store is elsewhere and
+// host.yaml does not state how to read it.
 func (h *Host) Reader(ctx context.Context) (Reader, error) {
 	if h.config.Transport != nil && h.config.Store == "" {
 		return h.Logs(), nil
@@ -35,22 +35,22 @@ func (h *Host) Reader(ctx context.Context) (Reader, error) {
 	return h.Store(ctx)
 }
 
-// Logs shows the runs of this host as their logs have them, with what is not sealed yet.
+// Logs reads the runs of this host from their logs, including records that are not sealed yet.
 func (h *Host) Logs() Reader { return logReader{h} }
 
 // Live reports whether a process on this host writes the run.
 func (l RunLogs) Live(run string) bool { return l.Has(run) && wal.Locked(l.host.RunDir(run)) }
 
-// logReader reads logs as a store would be read. Finding runs takes time in proportion to all logs,
-// and so does a search. All that is here belongs to one tenant.
+// logReader reads logs through the interface of a store. Finding runs and searching take time in proportion to the size of
+// all logs. All runs here belong to one tenant.
 //
-// The order of runs is that of their names, which are made of the time: no log is read to know it.
+// Runs are ordered by their names, which begin with the time, so that no log has to be read for the order.
 type logReader struct{ host *Host }
 
-// Close does nothing: each call opens what it reads.
+// Close does nothing: each call opens and closes its files.
 func (r logReader) Close() error { return nil }
 
-// newest returns the names of the tenant's runs, the newest first.
+// newest returns the names of the tenant's runs, newest first.
 func (r logReader) newest(tenant string, class store.Class) ([]string, error) {
 	if !store.OfTenant(tenant, r.host.config.Tenant) {
 		return nil, nil
@@ -64,7 +64,7 @@ func (r logReader) newest(tenant string, class store.Class) ([]string, error) {
 	return ids, nil
 }
 
-// newer compares names of runs by the time of which they are made.
+// newer compares names of runs by the times in them.
 func newer(a, b string) int {
 	_, timeA, _ := strings.Cut(a, "-")
 	_, timeB, _ := strings.Cut(b, "-")
@@ -141,7 +141,7 @@ func (r logReader) summary(ctx context.Context, id string) (store.Run, error) {
 	return run, nil
 }
 
-// Records implements Reader. It ends where the log is being written.
+// Records implements Reader. It ends at the record that is being written.
 func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		if !store.OfTenant(q.Tenant, r.host.config.Tenant) || !r.host.RunLogs().Has(q.Run) {
@@ -154,11 +154,11 @@ func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.R
 				err = ctx.Err()
 			}
 			if errors.Is(err, wal.ErrTorn) {
-				return // the rest is on its way to the disk
+				return // the rest is being written
 			}
 			row, err := r.row(q, f, err)
 			if row.Erased != nil {
-				row.Time = last // it says nothing of its own
+				row.Time = last // an erased record has no time
 			}
 			last = row.Time
 			if err == nil && !wanted(q, row) {
@@ -171,8 +171,8 @@ func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.R
 	}
 }
 
-// Search implements Reader. Which row is the newest is known when all logs were read: where the
-// context is over before that, there are none, and a search with less to read is what helps.
+// Search implements Reader. The newest rows are known only when all logs were read. If ctx ends before that, it yields
+// none; the user can narrow the search.
 func (r logReader) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		found, err := r.search(ctx, q)
@@ -188,7 +188,8 @@ func (r logReader) Search(ctx context.Context, q store.Search) iter.Seq2[store.R
 	}
 }
 
-// fewFound is how many rows more than are wanted are kept, so that they are not sorted at each.
+// fewFound is the number of extra rows that search collects before it sorts them and drops the oldest, so that it does not
+// sort for each row.
 const fewFound = 1000
 
 func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, error) {
@@ -232,7 +233,7 @@ func onlyAccess(kinds []audit.Kind) bool {
 	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k audit.Kind) bool { return !k.InAccessLog() })
 }
 
-// cutOff is the error of a search that got nowhere because its context was over.
+// cutOff is the error of a search that found nothing because its context ended.
 func cutOff(ctx context.Context, q store.Search, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -263,7 +264,7 @@ func wanted(q store.Query, row store.Row) bool {
 	return true
 }
 
-// framesFrom yields a run's frames from the segment on that has seq.
+// framesFrom yields a run's frames, beginning with the segment that contains seq.
 func (l RunLogs) framesFrom(run string, seq uint64) iter.Seq2[store.Frame, error] {
 	return func(yield func(store.Frame, error) bool) {
 		segments, err := wal.Segments(l.host.RunDir(run))

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// logged makes logs of runs, of both classes, of a tenant, and an oracle with the same records.
+// logged makes logs of runs of a tenant, of both classes, and an oracle with the same records.
 func logged(t *testing.T, tenant string) (*host.Host, *storetest.Oracle) {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func record(t *testing.T, h *host.Host, id string, events []audit.Event) {
 	}
 }
 
-// TestLogs wants of the logs what a store with the same records answers.
+// TestLogs: the logs return the same as a store with the same records.
 func TestLogs(t *testing.T) {
 	for _, own := range []string{"", "acme"} {
 		h, o := logged(t, own)
@@ -156,7 +156,7 @@ func wantSearched(t *testing.T, r host.Reader, o *storetest.Oracle, q store.Sear
 	}
 }
 
-// TestLogsSearchCut: a search that stopped early returns where it stopped, and an empty search is refused.
+// TestLogsSearchCut: an interrupted search returns its position, and a search without criteria is refused.
 func TestLogsSearchCut(t *testing.T) {
 	h, _ := logged(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,16 +173,16 @@ func TestLogsSearchCut(t *testing.T) {
 	}
 	rows := storetest.Collect(t, h.Logs().Search(t.Context(), store.Search{Text: "git", Before: &cut.At}))
 	if all := storetest.Collect(t, h.Logs().Search(t.Context(), store.Search{Text: "git"})); len(rows) == 0 || len(rows) != len(all) {
-		t.Errorf("%d rows behind the cut, want all %d", len(rows), len(all))
+		t.Errorf("%d rows after the cut, want all %d", len(rows), len(all))
 	}
 	for _, err := range h.Logs().Search(t.Context(), store.Search{Limit: 5}) {
 		if !errors.Is(err, store.ErrSearchAll) {
-			t.Errorf("a search for nothing: %v", err)
+			t.Errorf("a search without criteria: %v", err)
 		}
 	}
 }
 
-// TestLogsNames: no name leads out of the directory of runs.
+// TestLogsNames: no name of a run leads to a path outside the directory of runs.
 func TestLogsNames(t *testing.T) {
 	h, _ := logged(t, "")
 	for _, name := range []string{"../runs/r-x", "r-x/../../runs", "r-\x00", "..", "r-/", "/etc"} {

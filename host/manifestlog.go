@@ -20,19 +20,19 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// manifestLog is the host's log of manifests, open for appending. It opens in the background: a run must not wait for
-// it before there is anything to add.
+// manifestLog is the host's log of manifests, open for appending. It opens in the background, so that a run does not wait
+// for it before it has something to add.
 type manifestLog struct {
 	host   *Host
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
 	err    error
-	// brief is for a caller with many runs: once a checkpoint has failed, it requests no more.
+	// brief is set by a caller with many runs: after the first checkpoint has failed, it requests no more.
 	brief  bool
-	failed error // of one goroutine at a time
+	failed error // used by one goroutine at a time
 }
 
-// open begins to open the log and returns immediately.
+// open starts to open the log and returns immediately.
 func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
 	n := &manifestLog{host: l.host, opened: make(chan struct{})}
 	key, err := l.host.Keys().Signing()
@@ -62,7 +62,7 @@ func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log
 	return hostlog.Open(ctx, o)
 }
 
-// policy is that of the witnesses; nil without any.
+// policy returns the policy of the witnesses; nil without any.
 func (l Log) policy() (*witness.Policy, error) {
 	if len(l.Witnesses) == 0 {
 		return nil, nil
@@ -76,7 +76,7 @@ func (l Log) policy() (*witness.Policy, error) {
 	return witness.ParsePolicy([]byte(text.String()))
 }
 
-// add puts an entry into the log and returns its index. With again it is looked for first.
+// add enters an entry into the log and returns its index. With again it first checks whether the entry is there.
 func (n *manifestLog) add(ctx context.Context, entry []byte, again bool) (uint64, error) {
 	<-n.opened
 	if n.err != nil {
@@ -92,8 +92,8 @@ func (n *manifestLog) add(ctx context.Context, entry []byte, again bool) (uint64
 	return n.log.Add(ctx, entry)
 }
 
-// publish waits for a checkpoint over index, has it stamped where host.yaml asks for
-// it, and keeps the stamp beside the log. It returns the checkpoint.
+// publish waits for a checkpoint over index, gets a time stamp for it if host.yaml requires
+// one, and stores the stamp beside the log. It returns the checkpoint.
 func (n *manifestLog) publish(ctx context.Context, index uint64) (checkpoint []byte, err error) {
 	<-n.opened
 	if n.err != nil {
@@ -120,7 +120,7 @@ func (n *manifestLog) publish(ctx context.Context, index uint64) (checkpoint []b
 	return checkpoint, n.host.ManifestLog().stamp(ctx, checkpoint)
 }
 
-// enter puts an entry into the log, if it is not there, and has a checkpoint made over it.
+// enter enters an entry into the log, if it is not there, and waits for a checkpoint over it.
 func (n *manifestLog) enter(ctx context.Context, entry []byte) error {
 	index, err := n.add(ctx, entry, true)
 	if err != nil {
@@ -138,7 +138,7 @@ func (n *manifestLog) close(ctx context.Context) error {
 	return n.log.Close(ctx)
 }
 
-// stamp gets a time stamp of a checkpoint from the authority. It is stored beside the log under the checkpoint's hash.
+// stamp gets a time stamp of a checkpoint from the authority, and stores it beside the log under the checkpoint's hash.
 func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte) error {
 	path := l.stampFile(checkpoint)
 	if _, err := os.Stat(path); err == nil {
@@ -162,7 +162,7 @@ func (l ManifestLog) stampFile(checkpoint []byte) string {
 	return l.host.path("stamps", statement.Digest(checkpoint).String()+".tsr")
 }
 
-// Reader opens the host's log for reading. Before the first entry it is fs.ErrNotExist.
+// Reader opens the host's log for reading. If the log is empty, the error is fs.ErrNotExist.
 func (l ManifestLog) Reader() (*hostlog.Reader, error) {
 	keys, err := l.host.Keys().verifiers()
 	if err != nil {
@@ -171,7 +171,7 @@ func (l ManifestLog) Reader() (*hostlog.Reader, error) {
 	return hostlog.OpenReader(l.host.path("log"), keys[0], keys[1:]...)
 }
 
-// checkpoint is the last one of the host's log, checked.
+// checkpoint returns the last checkpoint of the host's log, after checking it.
 func (l ManifestLog) checkpoint(ctx context.Context, r *hostlog.Reader) (statement.Checkpoint, error) {
 	signed, err := r.Checkpoint(ctx)
 	if err != nil {

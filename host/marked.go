@@ -8,23 +8,23 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Marked is a store whose Records come with their marks. Records is not for concurrent use.
+// Marked is a store whose Records include their marks. Records is not safe for concurrent use.
 type Marked struct {
 	store.Store
-	Wrong uint64 // rows so far whose mark is Wrong
+	Wrong uint64 // number of rows so far whose mark is Wrong
 
 	host  *Host
 	marks *Marks
 	made  time.Time
 }
 
-// marksAge is how long a Marked uses one Marks, which grows with the runs that it sees.
+// marksAge is the time after which a Marked replaces its Marks, which grows with each run.
 const marksAge = 10 * time.Second
 
 // Marked returns st with the marks of its records.
 func (c Checks) Marked(st store.Store) *Marked { return &Marked{Store: st, host: c.host} }
 
-// Records yields records with their marks, for as long as ctx lasts.
+// Records yields records with their marks, until ctx ends.
 func (m *Marked) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		if err := m.renew(); err != nil {

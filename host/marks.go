@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	// markedParts is of how many segments Marks keeps the leaves: a search goes back and forth between runs.
+	// markedParts is the number of segments whose leaves Marks keeps: a search alternates between runs.
 	markedParts = 16
-	// markedBytes bounds the records, in bytes, that Marks reads to check summaries of runs.
+	// markedBytes bounds the size of the records that Marks reads to check summaries of runs.
 	markedBytes = 64 << 20
-	// chainAge is how old a list of manifests may be where a record is behind its end.
+	// chainAge is the maximum age of a list of manifests that ends before the wanted record.
 	chainAge = 200 * time.Millisecond
 )
 
-// Marks decides for shown records whether they are as a host signed them: it compares each record with the leaf that
-// its signed segment has for it, from the log if that is here, and each of its columns with its bytes. It is not safe
-// for concurrent use. It proves nothing about records that are not shown: Fsck and verification do.
+// Marks checks displayed records against what a host signed: it compares each record with its leaf in
+// the signed segment, from the log if it is here, and each column with the record's bytes. It is not safe
+// for concurrent use. It proves nothing about records that are not displayed; Fsck and verification do.
 type Marks struct {
 	host       *Host
 	shown      Reader
-	signed     manifests // nil: only runs of this host are shown
+	signed     manifests // nil: only runs of this host are displayed
 	keys       note.Verifiers
-	logs       bool // all that is shown is from logs here
+	logs       bool // all rows are read from logs here
 	chains     map[string]*chain
 	parts      *lru.Cache[partKey, *part]
 	budget     int64
 	lastReason string // the last reason why something could not be read
 }
 
-// manifests is a store's part that has what was signed.
+// manifests is the part of a store that returns signed manifests.
 type manifests interface {
 	Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error)
 }
 
-// Marks returns marks for what r shows, which it also reads where there is no log here.
+// Marks returns marks for the rows of r. It also reads r where there is no log here.
 func (c Checks) Marks(r Reader) (*Marks, error) {
 	keys, err := c.host.Fleet().Known()
 	if err != nil {
@@ -70,16 +70,16 @@ func (c Checks) Marks(r Reader) (*Marks, error) {
 	return m, err
 }
 
-// chain is a run's signed manifests, not verified.
+// chain is the signed manifests of a run, before verification.
 type chain struct {
 	run    string
 	here   bool // they are from the run's log
 	read   time.Time
-	firsts []uint64 // the seqs that segments begin with
-	signed [][]byte // by the same index; nil where they are here
+	firsts []uint64 // the first seqs of the segments
+	signed [][]byte // by the same index; nil for manifests that are here
 }
 
-// part is a segment whose manifest was verified. If mark is not good, the other fields are not set.
+// part is a segment whose manifest was verified. If the manifest's mark is not good, the fields after mark are not set.
 type part struct {
 	manifest statement.Manifest
 	host     string // name of the key that signed
@@ -93,7 +93,7 @@ type partKey struct {
 	index int
 }
 
-// Row returns the mark of a row: whether it is as signed.
+// Row returns the mark of a row: whether it is what was signed.
 func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	c, err := m.chain(ctx, row.Tenant, row.Run)
 	if err != nil {
@@ -116,20 +116,20 @@ func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	return m.compare(c, p, row)
 }
 
-// cannot is the mark of what could not be read. The reason can have a path of this host, so it goes to the host's log only, once.
+// cannot is the mark for data that cannot be read. The reason can contain a path of this host, so it only goes to the host's log, once.
 func (m *Marks) cannot(err error) store.Mark {
 	if text := err.Error(); text != m.lastReason {
 		m.lastReason = text
-		m.host.warn("what was signed cannot be read: " + text)
+		m.host.warn("the signed data cannot be read: " + text)
 	}
-	return store.Mark{State: store.Cannot, Text: "what was signed cannot be read here; the host's log says why"}
+	return store.Mark{State: store.Cannot, Text: "the signed data cannot be read here; the server's log has the reason"}
 }
 
 func fails(format string, args ...any) store.Mark {
 	return store.Mark{State: store.Fails, Text: fmt.Sprintf(format, args...)}
 }
 
-// compare holds a row against the leaf that was signed, and its columns against its bytes.
+// compare compares a row with the signed leaf, and its columns with its bytes.
 func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 	i, signed := slices.BinarySearch(p.seqs, row.Seq)
 	switch {
@@ -148,7 +148,7 @@ func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 		}
 	}
 	if !row.Head.SameColumns(head) {
-		return fails("the store's columns are not what the record says: %s", strings.Join(row.Head.Differing(head), ", "))
+		return fails("the store's columns differ from the record: %s", strings.Join(row.Head.Differing(head), ", "))
 	}
 	if row.Erased != nil {
 		return m.erased(c, row)
@@ -156,7 +156,7 @@ func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 	return store.Mark{State: store.Holds}
 }
 
-// erased reports whether a record that is erased in the store is erased in the log, too.
+// erased reports as a mark whether a record that is erased in the store is also erased in the log.
 func (m *Marks) erased(c *chain, row store.Row) store.Mark {
 	if c.here {
 		for f, err := range m.host.RunLogs().framesFrom(row.Run, row.Seq) {
@@ -164,7 +164,7 @@ func (m *Marks) erased(c *chain, row store.Row) store.Mark {
 				break
 			}
 			if f.Seq == row.Seq && f.Erased == nil {
-				return fails("the store has it as erased, and the log does not")
+				return fails("it is erased in the store, but not in the log")
 			}
 			if f.Seq == row.Seq {
 				return store.Mark{State: store.Holds}
@@ -174,7 +174,7 @@ func (m *Marks) erased(c *chain, row store.Row) store.Mark {
 	return store.Mark{State: store.Unchecked, Text: "it is erased, and its log is not here"}
 }
 
-// chain returns the manifests of a run: those of its log, else those of the store.
+// chain returns the manifests of a run: from its log, else from the store.
 func (m *Marks) chain(ctx context.Context, tenant, run string) (*chain, error) {
 	if c := m.chains[run]; c != nil {
 		return c, nil
@@ -205,7 +205,7 @@ func (m *Marks) chain(ctx context.Context, tenant, run string) (*chain, error) {
 	return c, nil
 }
 
-// covering returns the segment that signs for a row's seq, nil if there is none.
+// covering returns the segment that contains a row's seq, nil if there is none.
 func (m *Marks) covering(ctx context.Context, c *chain, row store.Row) (*part, error) {
 	for {
 		i, begins := slices.BinarySearch(c.firsts, row.Seq)
@@ -221,7 +221,7 @@ func (m *Marks) covering(ctx context.Context, c *chain, row store.Row) (*part, e
 		if time.Since(c.read) < chainAge || c.here && row.Early && m.host.RunLogs().Live(c.run) {
 			return nil, nil
 		}
-		delete(m.chains, c.run) // more may have been sealed
+		delete(m.chains, c.run) // more segments may have been sealed
 		fresh, err := m.chain(ctx, row.Tenant, c.run)
 		if err != nil {
 			return nil, err
@@ -230,7 +230,7 @@ func (m *Marks) covering(ctx context.Context, c *chain, row store.Row) (*part, e
 	}
 }
 
-// part verifies a segment's manifest, and reads what it signs for.
+// part verifies a segment's manifest, and reads its leaves.
 func (m *Marks) part(ctx context.Context, c *chain, i int, tenant string) (*part, error) {
 	key := partKey{c.run, i}
 	if p, there := m.parts.Get(key); there {
@@ -249,7 +249,7 @@ func (m *Marks) part(ctx context.Context, c *chain, i int, tenant string) (*part
 	return p, nil
 }
 
-// manifest verifies a manifest's signer.
+// manifest verifies the signature of a manifest.
 func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	signed := []byte(nil)
 	if c.here {
@@ -264,7 +264,7 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	p := &part{mark: store.Mark{State: store.Holds}}
 	n, err := note.Open(signed, m.keys)
 	var unknown *note.UnverifiedNoteError
-	if errors.As(err, &unknown) { // the key may have changed since
+	if errors.As(err, &unknown) { // the host's key may have been rotated since
 		if m.keys, err = m.host.Fleet().Known(); err != nil {
 			return nil, err
 		}
@@ -279,7 +279,7 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	}
 	switch {
 	case err != nil:
-		p.mark = fails("manifest %d is not one that a host signed: %v", i, err)
+		p.mark = fails("manifest %d is not validly signed: %v", i, err)
 	case p.manifest.Run != c.run || p.manifest.First != c.firsts[i] || p.manifest.Segment != uint64(i):
 		p.mark = fails("manifest %d was signed for another run or place", i)
 	default:
@@ -288,8 +288,8 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	return p, nil
 }
 
-// stranger is the mark of what is signed by a key that is not known here. If all runs are this host's own, no such key
-// is valid.
+// stranger is the mark for a manifest that is signed by an unknown key. If all runs are this host's, such a
+// signature is not valid.
 func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
 	by := "no known key"
 	if len(n.UnverifiedSigs) > 0 {
@@ -298,14 +298,14 @@ func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
 	if m.host.config.localStore() {
 		there := "this host has no log of the run"
 		if c.here {
-			there = "it stands in a log on this host"
+			there = "the run has a log on this host"
 		}
 		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("it is not signed by this host's key but by %s, and %s", by, there)}
 	}
 	return store.Mark{State: store.Cannot, Text: fmt.Sprintf("it is signed by %s, whose key is not known here", by)}
 }
 
-// leaves reads the leaves of a segment's root: from its file, or computed from its records.
+// leaves reads the leaves under a segment's root: from their file, or computed from the records.
 func (m *Marks) leaves(ctx context.Context, c *chain, p *part, tenant string) error {
 	want := p.manifest
 	if c.here && want.Count == want.Last-want.First+1 {
@@ -323,7 +323,7 @@ func (m *Marks) leaves(ctx context.Context, c *chain, p *part, tenant string) er
 	return m.sum(ctx, c, p, tenant, func(store.Frame) error { return nil })
 }
 
-// sum makes the leaves of a segment's records, calls each for every one of them, and compares the root.
+// sum computes the leaves of a segment's records, calls each with every record, and compares the root.
 func (m *Marks) sum(ctx context.Context, c *chain, p *part, tenant string, each func(store.Frame) error) error {
 	p.seqs, p.leaves = nil, nil
 	for f, err := range m.frames(ctx, c, p.manifest, tenant) {
@@ -342,14 +342,14 @@ func (m *Marks) sum(ctx context.Context, c *chain, p *part, tenant string, each 
 	return nil
 }
 
-// frames yields the records of a segment: from the log, else from what is shown.
+// frames yields the records of a segment: from the log, else from the reader.
 func (m *Marks) frames(ctx context.Context, c *chain, of statement.Manifest, tenant string) iter.Seq2[store.Frame, error] {
 	return func(yield func(store.Frame, error) bool) {
 		n := 0
 		if c.here {
 			for f, err := range wal.ReadSegment(filepath.Join(m.host.RunDir(c.run), wal.FileName(of.First, wal.SegmentSuffix))) {
 				if n == 0 && errors.Is(err, fs.ErrNotExist) {
-					break // retention removed it
+					break // retention removed the segment
 				}
 				if n++; !yield(frameOf(f), err) || err != nil {
 					return

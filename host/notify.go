@@ -7,14 +7,14 @@ import (
 	"github.com/custody-project/custody/notify"
 )
 
-// NotifyHost is what every message of this host has in common.
+// NotifyHost returns the fields that all messages of this host have in common.
 func NotifyHost(h *Host) notify.Message {
 	m := notify.Message{Tenant: h.config.Tenant}
 	m.Host, _ = os.Hostname()
 	return m
 }
 
-// Notifier starts the delivery of messages, if host.yaml names a webhook or a hook; else it returns nil. The caller
+// Notifier starts the delivery of messages if host.yaml names a webhook or a hook; otherwise it returns nil. The caller
 // closes it.
 func (h *Host) Notifier(ctx context.Context, about notify.Message, warn func(string)) *notify.Notifier {
 	c := h.config.Notify

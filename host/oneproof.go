@@ -13,9 +13,9 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// OfRecord proves one record. It reads the one segment that has it: here, or from the store where
-// retention removed it or the run was made elsewhere. The error is a *verdict.Verdict where the
-// segment is not what was signed, or has no such record (verdict.ErrNoEvidence).
+// OfRecord proves one record. It reads only the segment that contains it: from the log, or from the store if
+// retention removed it or another host made the run. The error is a *verdict.Verdict if the
+// segment differs from what was signed, or has no such record (verdict.ErrNoEvidence).
 func (ps Proofs) OfRecord(ctx context.Context, tenant, run string, seq uint64) (proof.RecordProof, error) {
 	unlock, err := ps.host.Deletions().readRuns(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (ps Proofs) proofIn(ctx context.Context, dir, run string, mine bool, seq ui
 	return p, errors.Join(err, e.Close())
 }
 
-// rebuildSegment writes the files of the segment that has seq from what the store has of it.
+// rebuildSegment writes the files of the segment that contains seq from the store's copy.
 func (p Proofs) rebuildSegment(ctx context.Context, tenant, run string, seq uint64, dir string) (err error) {
 	st, err := p.host.Store(ctx)
 	if err != nil {

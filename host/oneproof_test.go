@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestProofOf: a record's proof is the same whether its segment is here or in the store only.
+// TestProofOf: a record's proof is the same whether its segment is in the log or only in the store.
 func TestProofOf(t *testing.T) {
 	h, err := host.Open(t.TempDir())
 	if err != nil {
@@ -51,7 +51,7 @@ func TestProofOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files { // as retention leaves it
+	for _, f := range files { // as after retention
 		if strings.HasSuffix(f, ".seg") || strings.HasSuffix(f, ".leaves") {
 			if err := os.Remove(f); err != nil {
 				t.Fatal(err)
@@ -59,7 +59,7 @@ func TestProofOf(t *testing.T) {
 		}
 	}
 	if _, err := h.Proofs().OfRecord(t.Context(), "", id, 7); !errors.Is(err, verdict.ErrSegmentMissing) {
-		t.Errorf("a segment that is missing without a statement: %v", err)
+		t.Errorf("a segment that is missing and was not pruned: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(h.RunDir(id), "pruned"), nil, 0o600); err != nil {
 		t.Fatal(err)

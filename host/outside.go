@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/witness"
 )
 
-// outsideError is a finding about the host's log from what others have seen of it.
+// outsideError is a finding about the host's log, based on another party's copy.
 type outsideError struct {
 	who  string
 	err  error
@@ -22,19 +22,19 @@ type outsideError struct {
 // Error implements error.
 func (e *outsideError) Error() string { return e.who + ": " + e.err.Error() }
 
-// Unwrap gives what was found.
+// Unwrap returns the finding.
 func (e *outsideError) Unwrap() error { return e.err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *outsideError) Hint() string { return e.hint }
 
 const (
-	hintRolledBack = "what is newer is gone from this host, runs, log and store together: find out who put back a copy, and take the missing runs from bundles, exports or a back-up; docs/witness.md, recovery"
-	hintForked     = "this log and the one that was seen before differ in what both have: keep both as evidence, begin a new key and log, and find out who wrote the other; docs/witness.md, recovery"
-	hintForged     = "give a checkpoint of this host's log, as custody verify, a bundle or a witness has it"
+	hintRolledBack = "newer data is gone from this host, from runs, log and store alike: find out who restored a copy, and take the missing runs from bundles, exports or a back-up; docs/witness.md, recovery"
+	hintForked     = "this log and the log that was seen before have different entries at the same index: keep both as evidence, begin a new key and log, and find out who wrote the other; docs/witness.md, recovery"
+	hintForged     = "use a checkpoint of this host's log, from custody verify, a bundle or a witness"
 )
 
-// seenElsewhere makes a finding of a difference from another party's copy.
+// seenElsewhere returns the finding that another party's copy differs.
 func seenElsewhere(who string, err error) error {
 	hint := ""
 	switch {
@@ -48,8 +48,8 @@ func seenElsewhere(who string, err error) error {
 	return &outsideError{who, err, hint}
 }
 
-// outside compares the host's log with what others have seen of it. An old copy of the whole home, put back, has no
-// trace of that in itself.
+// outside compares the host's log with the copies of others. If an old copy of the whole home was restored, the home
+// contains no trace of that.
 func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 	if o.Since == nil && o.Witnesses == nil {
 		return nil
@@ -59,7 +59,7 @@ func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 		return err
 	}
 	if o.Since != nil {
-		const who = "by the checkpoint that was given"
+		const who = "compared with the given checkpoint"
 		err := r.Holds(ctx, o.Since)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: it has no checkpoint", hostlog.ErrRolledBack)
@@ -74,18 +74,18 @@ func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 	return ctx.Err()
 }
 
-// ask asks witnesses.
+// ask asks the witnesses.
 func (f *fsck) ask(ctx context.Context, r *hostlog.Reader, o FsckOptions) {
 	refusals, quorum, err := r.Ask(ctx, o.Witnesses, http.DefaultTransport)
 	if err != nil {
-		f.checked.Unasked = fmt.Errorf("there is no checkpoint to ask witnesses about: %w", err)
+		f.checked.Unasked = fmt.Errorf("the log has no checkpoint that witnesses could compare: %w", err)
 		return
 	}
 	answered := len(o.Witnesses.Peers())
 	var silent []string
 	for _, refusal := range refusals {
 		if errors.Is(refusal.Err, hostlog.ErrRolledBack) || errors.Is(refusal.Err, hostlog.ErrForked) {
-			f.found("", 0, seenElsewhere(fmt.Sprintf("by witness %s at %s", refusal.Name, refusal.URL), refusal.Err))
+			f.found("", 0, seenElsewhere(fmt.Sprintf("compared with witness %s at %s", refusal.Name, refusal.URL), refusal.Err))
 			continue
 		}
 		answered--
@@ -99,8 +99,8 @@ func (f *fsck) ask(ctx context.Context, r *hostlog.Reader, o FsckOptions) {
 	}
 }
 
-// Witnesses is the policy of host.yaml's witnesses, nil if there are none. If keys are given, it is of those of them alone,
-// and asks for all.
+// Witnesses returns the policy of host.yaml's witnesses, nil if there are none. With keys, the policy has only the witnesses of these
+// keys, and requires all of them.
 func (ml ManifestLog) Witnesses(keys ...string) (*witness.Policy, error) {
 	l := ml.host.config.Log
 	if len(keys) == 0 {
@@ -115,7 +115,7 @@ func (ml ManifestLog) Witnesses(keys ...string) (*witness.Policy, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("witness %.80q is not one of log.witnesses in %s, which says where it is asked", key, ConfigFile)
+			return nil, fmt.Errorf("witness %.80q is not in log.witnesses of %s, which has its address", key, ConfigFile)
 		}
 	}
 	return chosen.policy()

@@ -12,16 +12,16 @@ import (
 	"syscall"
 )
 
-// OwnerError is a file or directory that is not used because other users can change it.
+// OwnerError reports a file or directory that is not used because other users can change it.
 type OwnerError struct {
-	Path string // what they can change
+	Path string // what others can change
 	Why  string
 }
 
 // Error implements error.
 func (e *OwnerError) Error() string { return e.Path + " " + e.Why }
 
-// Caller is the user for whom the program acts: for root, the user who called sudo.
+// Caller returns the user for whom the program acts: for root, the user who called sudo.
 func Caller() int {
 	uid := os.Geteuid()
 	if sudo, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && uid == 0 {
@@ -30,7 +30,7 @@ func Caller() int {
 	return uid
 }
 
-// CallerName is the name of Caller, or its number if it has none.
+// CallerName returns the name of Caller, or the number if there is no name.
 func CallerName() string {
 	uid := strconv.Itoa(Caller())
 	if u, err := user.LookupId(uid); err == nil {
@@ -39,7 +39,7 @@ func CallerName() string {
 	return "uid " + uid
 }
 
-// maxLinks is how many links a path may lead over, as for the kernel.
+// maxLinks bounds the symbolic links on a path, as in the kernel.
 const maxLinks = 40
 
 // CheckOwner returns an *OwnerError unless the file at path, and every directory and link that leads to it, belongs to
@@ -87,7 +87,7 @@ func CheckOwner(path string, writers fs.FileMode) error {
 	}
 }
 
-// parts are the names that a path is made of.
+// parts returns the elements of a path.
 func parts(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/host"
 )
 
-// TestOwner: a home that another user could change, or put another in the place of, is refused before anything is read in it.
+// TestOwner: a home that another user could change or replace is refused before anything in it is read.
 func TestOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("only root can make files of other users")
@@ -64,7 +64,7 @@ func TestOwner(t *testing.T) {
 		"link in the middle of another":               {link("a", "l", chown(other, "l")), "l/home", "", "/l belongs to user 1"},
 		"chain of links":                              {link("l2", "l", link("a/../l3", "l2", link("DIR/a", "l3", chown(other, "a")))), "l/home", "", "/a belongs to user 1"},
 		"loop of links":                               {link("l", "l"), "l/home", "", "too many"},
-		"link to where it stands":                     {link(".", "l"), "l/a/home", "", ""},
+		"link to its own directory":                   {link(".", "l"), "l/a/home", "", ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("SUDO_UID", tt.sudo)

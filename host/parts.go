@@ -3,25 +3,25 @@ package host
 // Layout names the files and directories below $CUSTODY_HOME.
 type Layout struct{ Dir string }
 
-// Keys are the host's signing key, the older ones that it replaced, and the certificates between them.
+// Keys are the host's signing key, its retired keys, and the signed statements of the rotations.
 type Keys struct{ host *Host }
 
 // Keys returns the host's keys.
 func (h *Host) Keys() Keys { return Keys{h} }
 
-// Fleet has the fleet's root key and the hosts that were enrolled with it.
+// Fleet has the fleet's root key and the enrolled hosts.
 type Fleet struct{ host *Host }
 
 // Fleet returns the host's fleet.
 func (h *Host) Fleet() Fleet { return Fleet{h} }
 
-// Retention removes what host.yaml no longer keeps, except for runs under a hold.
+// Retention removes old data according to host.yaml, except runs with a hold.
 type Retention struct{ host *Host }
 
 // Retention returns the host's retention.
 func (h *Host) Retention() Retention { return Retention{h} }
 
-// Deletions are the runs that retention deleted. A signed statement remains of each.
+// Deletions are the runs that retention deleted. A signed statement of each deletion remains.
 type Deletions struct{ host *Host }
 
 // Deletions returns the host's deletions.
@@ -33,7 +33,7 @@ type Erasures struct{ host *Host }
 // Erasures returns the host's erasures.
 func (h *Host) Erasures() Erasures { return Erasures{h} }
 
-// Proofs put together what proves a run or a record to others.
+// Proofs collect the evidence that proves a run or a record to others.
 type Proofs struct{ host *Host }
 
 // Proofs returns the host's proofs.
@@ -54,13 +54,13 @@ func (h *Host) TrustStore() TrustStore { return TrustStore{h} }
 // Control controls the live runs of the host.
 type Control struct{ host *Host }
 
-// Control returns what controls live runs.
+// Control returns the control of live runs.
 func (h *Host) Control() Control { return Control{h} }
 
-// Shipping carries sealed segments of the runs' logs to the store.
+// Shipping brings sealed segments from the runs' logs to the store.
 type Shipping struct{ host *Host }
 
-// Shipping returns what carries segments to the store.
+// Shipping returns the host's shipping.
 func (h *Host) Shipping() Shipping { return Shipping{h} }
 
 // RunLogs are the logs of the runs on this host.
@@ -72,13 +72,13 @@ func (h *Host) RunLogs() RunLogs { return RunLogs{h} }
 // Checks compare the store with the logs.
 type Checks struct{ host *Host }
 
-// Checks returns what compares the store with the logs.
+// Checks returns the host's checks.
 func (h *Host) Checks() Checks { return Checks{h} }
 
 // Exporters export the store's records to sinks.
 type Exporters struct{ host *Host }
 
-// Exporters returns what exports records.
+// Exporters returns the host's exporters.
 func (h *Host) Exporters() Exporters { return Exporters{h} }
 
 // recovery closes the logs of runs whose process died.

@@ -19,14 +19,14 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// witnessedFile in a run's directory has the checkpoints by which its manifests were first in the log, as far as witnesses
-// or an authority say when that was. The log itself keeps only some of the old ones.
+// witnessedFile in a run's directory has the first checkpoints over the run's manifests whose time is attested, by witnesses
+// or by a time-stamping authority. The log itself keeps only some of its old checkpoints.
 const witnessedFile = "witnessed"
 
-// witnessedEvery is how often a live run's checkpoint is kept; the one over its end always is.
+// witnessedEvery is the interval at which checkpoints of a live run are stored; the checkpoint over its end is always stored.
 const witnessedEvery = 10 * time.Minute
 
-// keepWitnessed adds a checkpoint to those of a run.
+// keepWitnessed stores a checkpoint with a run, unless its time is not attested.
 func (l ManifestLog) keepWitnessed(run string, signed []byte) error {
 	stamp, err := l.stampFileOf(signed)
 	if err != nil || !proof.Dated(signed, stamp) {
@@ -43,7 +43,7 @@ func (l ManifestLog) keepWitnessed(run string, signed []byte) error {
 	return durable.Replace(path, slices.Concat(have, signed, []byte("\n")), 0o600)
 }
 
-// stampFileOf is the time stamp over a checkpoint, nil if there is none.
+// stampFileOf returns the time stamp over a checkpoint, nil if there is none.
 func (l ManifestLog) stampFileOf(checkpoint []byte) ([]byte, error) {
 	token, err := regular.ReadFile(l.stampFile(checkpoint))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,16 +52,16 @@ func (l ManifestLog) stampFileOf(checkpoint []byte) ([]byte, error) {
 	return token, err
 }
 
-// past has this host's checkpoints that covered a run. It implements proof.Past.
+// past has this host's checkpoints that cover a run. It implements proof.Past.
 type past struct {
 	host *Host
 	log  *hostlog.Reader
-	read func() ([]hostlog.Checkpoint, error) // once, in the order of their sizes, not checked
+	read func() ([]hostlog.Checkpoint, error) // reads once; in the order of their sizes, not verified
 }
 
 func (l ManifestLog) pastOf(run string, log *hostlog.Reader) *past {
 	return &past{host: l.host, log: log, read: sync.OnceValues(func() ([]hostlog.Checkpoint, error) {
-		all, err := log.Unchecked(context.Background()) // it waits for nothing
+		all, err := log.Unchecked(context.Background()) // it does not block
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func (p *past) First(_ context.Context, index uint64) (signed, stamp []byte, err
 	}
 	for _, c := range all[sort.Search(len(all), func(i int) bool { return all[i].Size > index }):] {
 		if _, err := p.log.Open(c.Note); err != nil {
-			continue // it is not the log's
+			continue // it is not a checkpoint of this log
 		}
 		if stamp, err = p.host.ManifestLog().stampFileOf(c.Note); err != nil {
 			return nil, nil, err

@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// witnessed is a host whose log a real witness cosigns, and whom an auditor trusts.
+// witnessed returns a host whose log a real witness cosigns, and the trust of an auditor in that witness.
 func witnessed(t *testing.T) (*host.Host, proof.Trust) {
 	t.Helper()
 	dir, other := t.TempDir(), t.TempDir()
@@ -65,8 +65,8 @@ func witnessed(t *testing.T) (*host.Host, proof.Trust) {
 	return h, proof.Trust{Keys: note.VerifierList(hostKey), Witnesses: []note.Verifier{verifier}, Quorum: 1, Within: time.Hour}
 }
 
-// TestBundleShowsPast: a bundle has the first checkpoint over the run's end that witnesses cosigned, however much later
-// it is made, from what is kept with the run or from what the log keeps.
+// TestBundleShowsPast: a bundle has the first checkpoint over the run's end that witnesses cosigned, no matter when the bundle
+// is made. The checkpoint comes from the run's directory or from the log.
 func TestBundleShowsPast(t *testing.T) {
 	h, trust := witnessed(t)
 	var runs []string
@@ -87,11 +87,11 @@ func TestBundleShowsPast(t *testing.T) {
 		do    func() error
 		want  bool // the checkpoint is shown
 	}{
-		{"as it is", func() error { return nil }, true},
-		{"the log has thinned its own out", func() error { return os.Rename(filepath.Join(h.Dir, "log.checkpoints"), filepath.Join(h.Dir, "aside")) }, true},
-		{"neither is there", func() error { return os.Remove(kept) }, false},
-		{"the run's own was lost", func() error { return os.Rename(filepath.Join(h.Dir, "aside"), filepath.Join(h.Dir, "log.checkpoints")) }, true},
-		{"it is another log's", func() error { return os.WriteFile(kept, []byte("x\n1\ny\n\n— x y\n\n"), 0o600) }, true},
+		{"unchanged", func() error { return nil }, true},
+		{"the log no longer has it", func() error { return os.Rename(filepath.Join(h.Dir, "log.checkpoints"), filepath.Join(h.Dir, "aside")) }, true},
+		{"both are missing", func() error { return os.Remove(kept) }, false},
+		{"the run no longer has it", func() error { return os.Rename(filepath.Join(h.Dir, "aside"), filepath.Join(h.Dir, "log.checkpoints")) }, true},
+		{"the run has one of another log", func() error { return os.WriteFile(kept, []byte("x\n1\ny\n\n— x y\n\n"), 0o600) }, true},
 	} {
 		t.Run(change.title, func(t *testing.T) {
 			if err := change.do(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// hostileNames are names of runs that no run has, and that lead elsewhere where they become a path.
+// hostileNames are invalid names of runs that would lead elsewhere as part of a path.
 var hostileNames = []string{
 	"r-/../../../victim", "r-x/../../../victim", "../victim", "..", ".", "", "/etc", "r-\x00", "r-*", "r-a b", "a-/..", "r-" + strings.Repeat("x", 200),
 }
@@ -27,9 +27,9 @@ func TestRunDir(t *testing.T) {
 	runs := filepath.Join(h.Dir, "runs")
 	for _, name := range hostileNames {
 		if dir := h.RunDir(name); filepath.Dir(dir) != runs {
-			t.Errorf("run %.40q stands in %.80q", name, dir)
+			t.Errorf("run %.40q is in %.80q", name, dir)
 		} else if _, err := os.Lstat(dir); err == nil {
-			t.Errorf("run %.40q stands in %s, which is there", name, dir)
+			t.Errorf("run %.40q is in %s, which exists", name, dir)
 		}
 		if h.RunLogs().Has(name) {
 			t.Errorf("there is a log of run %.40q", name)
@@ -40,12 +40,12 @@ func TestRunDir(t *testing.T) {
 	}
 	for _, name := range []string{"r-01m7xwbxhw1c60mxprqjzgrren", "a-1", "r-a_b-c"} {
 		if got, want := h.RunDir(name), filepath.Join(runs, name); got != want {
-			t.Errorf("run %s stands in %s, want %s", name, got, want)
+			t.Errorf("run %s is in %s, want %s", name, got, want)
 		}
 	}
 }
 
-// TestStoreNamesNoPath: the names of runs in a store, which others may write to, lead to no place of this host.
+// TestStoreNamesNoPath: names of runs in a store, which others may write to, do not lead to other paths of this host.
 func TestStoreNamesNoPath(t *testing.T) {
 	top := t.TempDir()
 	victim := filepath.Join(top, "victim")
@@ -85,7 +85,7 @@ func TestStoreNamesNoPath(t *testing.T) {
 	}
 }
 
-// renameRun gives a run another name in the store, as anyone who can write to it could.
+// renameRun renames a run in the store, as anyone who can write to it could.
 func renameRun(t *testing.T, h *host.Host, from, to string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(h.Dir, "custody.db"))
@@ -100,7 +100,7 @@ func renameRun(t *testing.T, h *host.Host, from, to string) {
 	}
 }
 
-// TestStoreMode: only its owner can read the store, be it new, rebuilt or of a version that let others do so.
+// TestStoreMode: only the owner can read the store, whether it is new, rebuilt, or was readable to others in an earlier version.
 func TestStoreMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	h, err := host.Open(t.TempDir())

@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// Rebuild makes a new store from all logs, keeps the old one beside it with the ending ".damaged", and returns the
-// number of segments in the new one. It refuses while a run goes on, whose process has the old store open, and when
+// Rebuild builds a new store from all logs, renames the old one with the suffix ".damaged", and returns the
+// number of segments in the new one. It refuses if a run is live, because its process has the old store open, or if
 // retention has removed segments here.
 func (s Shipping) Rebuild(ctx context.Context) (int, error) {
 	unlock, err := s.host.Deletions().readRuns(ctx)
@@ -25,17 +25,17 @@ func (s Shipping) Rebuild(ctx context.Context) (int, error) {
 	}
 	for _, run := range runs {
 		if wal.Locked(s.host.RunDir(run)) {
-			return 0, fmt.Errorf("rebuild store: run %s goes on: wait for its end", run)
+			return 0, fmt.Errorf("rebuild store: run %s is live: wait for its end", run)
 		}
 		if s.host.Retention().IsPruned(run) {
-			return 0, fmt.Errorf("rebuild store: retention removed segments of run %s, which only the store has: a new one would lack them; "+
-				"custody ship --differ mends the rest", run)
+			return 0, fmt.Errorf("rebuild store: retention removed segments of run %s, which only the store has: a new store would lack them; "+
+				"custody ship --differ repairs the other runs", run)
 		}
 	}
 	return sqlite.Rebuild(ctx, s.host.storePath(), s.segments(ctx, runs))
 }
 
-// segments yields the sealed segments of runs.
+// segments yields the sealed segments of runs from their logs.
 func (sh Shipping) segments(ctx context.Context, runs []string) iter.Seq2[store.Segment, error] {
 	return func(yield func(store.Segment, error) bool) {
 		for _, run := range runs {
@@ -54,7 +54,7 @@ func (sh Shipping) segments(ctx context.Context, runs []string) iter.Seq2[store.
 	}
 }
 
-// storedSegments yields the segments of runs as the store's manifests and rows give them.
+// storedSegments yields the segments of runs from the store's manifests and rows.
 func (s Shipping) storedSegments(ctx context.Context, runs []string) iter.Seq2[store.Segment, error] {
 	return func(yield func(store.Segment, error) bool) {
 		st, err := s.host.Store(ctx)

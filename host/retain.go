@@ -17,13 +17,13 @@ import (
 	"github.com/custody-project/custody/ship"
 )
 
-// Pruned is what Prune removed, or would remove.
+// Pruned is the result of Prune: what it removed, or with dry what it would remove.
 type Pruned struct {
-	Deleted  []string // runs that are older than delete_after
-	KeptRuns []Kept   // that are, and have to stay
+	Deleted  []string // runs that ended before delete_after
+	KeptRuns []Kept   // runs that ended before delete_after and were not deleted
 	Segments int
 	Bytes    int64
-	Kept     int // that were due and are not in the store, or under no checkpoint
+	Kept     int // segments that were due, but are not in the store or under no checkpoint
 }
 
 // candidate is a segment that retention may remove.
@@ -37,10 +37,10 @@ type candidate struct {
 	digest   [32]byte
 }
 
-// Prune deletes the runs that are older than host.yaml's delete_after, and removes the oldest segments beyond
-// host.yaml's retain, of runs that have ended. It removes a segment only if the store has all its rows, which it hashes
-// again for that, and a checkpoint covers its manifest. Manifests stay: with the store's rows they give the whole
-// record again. With dry nothing is removed. If ctx ends before all is done, the next Prune goes on.
+// Prune deletes the runs that are older than host.yaml's delete_after. Of other ended runs it removes the oldest segments beyond
+// host.yaml's retain. It removes a segment only if the store has all its rows, which it hashes
+// again to check that, and if a checkpoint covers its manifest. Manifests stay: with the store's rows, the whole
+// record can be rebuilt. With dry it removes nothing. If ctx ends early, the next Prune continues.
 func (r Retention) Prune(ctx context.Context, dry bool) (p Pruned, err error) {
 	p.Deleted, p.KeptRuns, err = r.host.Deletions().expire(ctx, dry)
 	return p, errors.Join(err, r.pruneSegments(ctx, dry, &p))
@@ -85,7 +85,7 @@ func (r Retention) pruneSegments(ctx context.Context, dry bool, p *Pruned) error
 	return errors.Join(err, closeTransport())
 }
 
-// due lists what is older than the age or beyond the size, oldest first.
+// due lists the segments older than the age or beyond the size, oldest first.
 func (r Retention) due(ctx context.Context) ([]candidate, error) {
 	age, size := time.Duration(r.host.config.Retain.Age), int64(r.host.config.Retain.Size)
 	if age == 0 && size == 0 {
@@ -100,7 +100,7 @@ func (r Retention) due(ctx context.Context) ([]candidate, error) {
 		total += c.size
 	}
 	var due []candidate
-	for _, c := range all { // runs are in order of their begin, segments in that of their seqs
+	for _, c := range all { // runs are in the order of their start, segments in the order of their seqs
 		old := age > 0 && time.Since(c.sealed) > age
 		if !old && (size == 0 || total <= size) {
 			continue
@@ -114,7 +114,7 @@ func (r Retention) due(ctx context.Context) ([]candidate, error) {
 	return due, ctx.Err()
 }
 
-// candidates lists the segments that are here, of runs that are closed and that the store was given whole.
+// candidates lists the segments that are here, of closed runs that were shipped completely.
 func (r Retention) candidates() ([]candidate, error) {
 	runs, err := r.host.RunLogs().all()
 	if err != nil {
@@ -140,12 +140,12 @@ func (r Retention) candidates() ([]candidate, error) {
 	return all, nil
 }
 
-// manifestOf is the path of a segment's manifest.
+// manifestOf returns the path of a segment's manifest.
 func manifestOf(segment string) string {
 	return strings.TrimSuffix(segment, wal.SegmentSuffix) + wal.ManifestSuffix
 }
 
-// read takes up what the manifest says, whose signature is checked.
+// read sets the fields from the manifest, after checking its signature.
 func (r Retention) read(c *candidate) error {
 	signed, err := regular.ReadFile(manifestOf(c.path))
 	if err == nil {
@@ -161,7 +161,7 @@ func (r Retention) read(c *candidate) error {
 func (r Retention) held(ctx context.Context, w transport, run string) (map[uint64]ship.Held, error) {
 	list, err := w.Stored(ctx, r.host.RunLogs().tenantOf(run), run, true)
 	if err != nil {
-		return nil, fmt.Errorf("run %s: what the store has of it is not known: %w", run, err)
+		return nil, fmt.Errorf("run %s: cannot read what the store has of it: %w", run, err)
 	}
 	held := map[uint64]ship.Held{}
 	for _, one := range list {
@@ -170,7 +170,7 @@ func (r Retention) held(ctx context.Context, w transport, run string) (map[uint6
 	return held, nil
 }
 
-// covered reports whether the last checkpoint covers a segment's manifest.
+// covered returns a function that reports whether the last checkpoint covers a segment's manifest.
 func (rt Retention) covered(ctx context.Context) (func(candidate) bool, error) {
 	r, err := rt.host.ManifestLog().Reader()
 	if err != nil {
@@ -186,7 +186,7 @@ func (rt Retention) covered(ctx context.Context) (func(candidate) bool, error) {
 	}, nil
 }
 
-// remove removes the segment and its leaves; it writes the mark of that first.
+// remove removes the segment and its leaves. Before, it marks the run as pruned.
 func (c candidate) remove() error {
 	mark := filepath.Join(filepath.Dir(c.path), prunedFile)
 	f, err := regular.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -200,10 +200,10 @@ func (c candidate) remove() error {
 	return errors.Join(os.Remove(c.path), os.Remove(leaves))
 }
 
-// prunedFile in a run's directory marks that retention removed segments of it.
+// prunedFile in a run's directory marks that retention removed segments of the run.
 const prunedFile = "pruned"
 
-// IsPruned reports whether parts of a run's log are in the store only.
+// IsPruned reports whether some segments of a run are in the store only.
 func (r Retention) IsPruned(run string) bool {
 	_, err := os.Stat(filepath.Join(r.host.RunDir(run), prunedFile))
 	return err == nil

@@ -21,27 +21,27 @@ import (
 	"github.com/custody-project/custody/ship"
 )
 
-// RunOptions are what a run's log needs to know.
+// RunOptions are the settings of a run's log.
 type RunOptions struct {
 	ID       string
 	Mode     wal.Mode
 	Facts    statement.Facts
 	Redactor *redact.Redactor
-	// Sighted, if set, is called with the places where values occur.
+	// Sighted, if set, is called with the places where secret values occur.
 	Sighted audit.Sighted
-	// Posted is called with each redacted event; nil: nothing is.
+	// Posted, if set, is called with each redacted event.
 	Posted audit.Posted
-	// OnStall is called when the record cannot be written, OnResume when it can be again.
+	// OnStall is called when the record cannot be written, OnResume when it can be written again.
 	OnStall  func(error)
 	OnResume func()
-	// OnCommit, if set, is called after each commit to the disk with the number of records and bytes and the time it
-	// took.
+	// OnCommit, if set, is called after each commit to the disk with the number of records and bytes and its
+	// duration.
 	OnCommit func(records, bytes int, took time.Duration)
-	// KeyWait is how long Close waits for a key that cannot sign, such as one in a Vault that is away; default 30 s.
+	// KeyWait is the time that Close waits for a key that cannot sign, for example because Vault is unavailable; default 30 s.
 	KeyWait time.Duration
 }
 
-// Run is a live run's record: recorder, log, and the transport into the store.
+// Run is a live run's record: recorder, log, and shipping to the store.
 type Run struct {
 	*audit.Recorder
 	ID  string
@@ -50,20 +50,20 @@ type Run struct {
 	host  *Host
 	log   *wal.Log
 	key   *keyWatch
-	alive *os.File // a shared lock on the directory of runs: see removeUnborn
+	alive *os.File // a shared lock on the directory of runs, see removeUnborn
 
 	toLog, toStore signal // set when a segment was sealed
 	toTail         signal // set when records have become durable
 	shipping       sync.WaitGroup
 	stopShip       context.CancelFunc
-	shipped        error // set before shipping is done
+	shipped        error // set before shipping ends
 }
 
-// Begin makes the log of a new run. While the disk is full it waits, after
-// telling OnStall.
+// Begin creates the log of a new run. While the disk is full, it calls OnStall
+// and waits.
 func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
-		return nil, fmt.Errorf("begin run: no run can be called %.80q", o.ID)
+		return nil, fmt.Errorf("begin run: %.80q is not a run ID", o.ID)
 	}
 	var key hostkey.Key
 	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
@@ -110,25 +110,25 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 }
 
 // Record returns when the event is durable. In degrade mode it also returns
-// while the record cannot be written: the loss is declared later.
+// when the record cannot be written; the gap is declared later.
 func (r *Run) Record(ctx context.Context, ev audit.Event) (uint64, error) {
 	seq, err := r.Recorder.Record(ctx, ev)
 	return seq, goOn(err)
 }
 
-// Post returns when the event has its place, or was dropped in degrade mode.
+// Post returns when the event is in the queue, or was dropped in degrade mode.
 func (r *Run) Post(ctx context.Context, ev audit.Event) (uint64, error) {
 	seq, err := r.Recorder.Post(ctx, ev)
 	return seq, goOn(err)
 }
 
-// Sync returns when the record with that seq is durable; see Record.
+// Sync returns when the record with that seq is durable, with the exception of Record.
 func (r *Run) Sync(ctx context.Context, seq uint64) error { return goOn(r.log.Sync(ctx, seq)) }
 
-// Flush returns when every event so far is durable; see Record.
+// Flush returns when all events so far are durable, with the exception of Record.
 func (r *Run) Flush(ctx context.Context) error { return goOn(r.log.Flush(ctx)) }
 
-// goOn leaves out the errors that only a log in degrade mode gives.
+// goOn removes the errors that report dropped events in degrade mode.
 func goOn(err error) error {
 	if errors.Is(err, wal.ErrStalled) || errors.Is(err, wal.ErrDropped) {
 		return nil
@@ -136,11 +136,11 @@ func goOn(err error) error {
 	return err
 }
 
-// Recorded returns the seq of the first durable record so far that find says yes to.
+// Recorded returns the seq of the first durable record for which find returns true.
 func (r *Run) Recorded(find func(record []byte) bool) (seq uint64, ok bool) {
 	for f, err := range r.host.RunLogs().Frames(r.ID) {
 		if err != nil {
-			break // the end of what is whole: it is being written
+			break // the rest is being written
 		}
 		if find(f.Body) {
 			return f.Seq, true
@@ -149,8 +149,8 @@ func (r *Run) Recorded(find func(record []byte) bool) (seq uint64, ok bool) {
 	return 0, false
 }
 
-// Ship starts to carry sealed segments into the store, in the background,
-// until Close. What does not get there is carried by the next process.
+// Ship starts to ship sealed segments to the store, in the background,
+// until Close. The next process ships what is left.
 func (r *Run) Ship(ctx context.Context) {
 	ctx, r.stopShip = context.WithCancel(ctx)
 	r.shipping.Go(func() { r.shipped = r.ship(ctx) })
@@ -189,8 +189,8 @@ func (r *Run) ship(ctx context.Context) (err error) {
 	return r.host.Shipping().forward(bounded, w, logged, r.follower(r.toStore), nil, ctx.Done())
 }
 
-// bounded returns a context that ends some time after ctx does, where the store is elsewhere:
-// a run's end waits for it, not for ever.
+// bounded returns a context that ends some time after ctx, if the store is elsewhere:
+// the end of a run waits for the store, but not without limit.
 func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	keep, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	if r.host.config.Transport == nil {
@@ -206,8 +206,8 @@ func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// publishLive publishes records on the transport as soon as they are durable. The returned function waits for the last
-// of them.
+// publishLive publishes records on the transport as soon as they are durable. The returned function waits until the last
+// one was published.
 func (r *Run) publishLive(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
 	t := livePublisher{run: r, tail: remote.Tail(r.ID), next: 1}
 	var publishing sync.WaitGroup
@@ -215,8 +215,8 @@ func (r *Run) publishLive(ctx context.Context, remote *ship.Remote, stop <-chan 
 	return publishing.Wait
 }
 
-// carryLeft carries what earlier runs left behind, while this one goes on. The returned
-// function ends it and waits for that.
+// carryLeft ships what earlier runs did not, while this run is live. The returned
+// function stops it and waits for its end.
 func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var carrying sync.WaitGroup
@@ -238,15 +238,15 @@ func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (sto
 }
 
 // Close closes the log with its closing manifest and waits until the store has
-// all of it. An error of the store is returned apart: the record is whole. A key that cannot
-// sign is waited for as long as RunOptions says; the next process that can sign closes the log then.
+// everything. It returns an error of the store separately, because the record is then complete all the same. It waits for a key
+// that cannot sign as long as RunOptions states; after that, the next process that can sign closes the log.
 func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go r.key.giveUp(ctx, cancel)
 	record = r.log.Close(ctx, closing)
 	if record != nil && r.key.away.Load() {
-		record = fmt.Errorf("every record is on the disk, and the last of them are not signed; the next custody command that can sign does that: %w", record)
+		record = fmt.Errorf("all records are on the disk, but the last ones are not signed; the next custody command that can sign them does so: %w", record)
 	}
 	r.alive.Close()
 	if r.stopShip != nil {

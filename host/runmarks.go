@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Run returns the mark of a run's summary: whether it follows from the signed records. It reads them all, but at most
-// 64 MiB of all runs together; the rest is Unchecked, unless its signature decides already.
+// Run returns the mark of a run's summary: whether it follows from the signed records. It reads all of them, up to
+// 64 MiB for all runs together. Beyond that the mark is Unchecked, unless the signature suffices to decide.
 func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil {
@@ -16,7 +16,7 @@ func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	}
 	switch {
 	case c.here && m.host.RunLogs().Live(run.ID):
-		return store.Mark{State: store.Live, Text: "it goes on"}
+		return store.Mark{State: store.Live, Text: "it is live"}
 	case len(c.firsts) == 0:
 		return store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}
 	}
@@ -37,12 +37,12 @@ func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 }
 
 func tooMuch(run string) store.Mark {
-	return store.Mark{State: store.Unchecked, Text: "this is too much to check here: custody verify " + run}
+	return store.Mark{State: store.Unchecked, Text: "the record is too large to check here; use custody verify " + run}
 }
 
 // summary compares a run's summary with its records.
 func (m *Marks) summary(ctx context.Context, c *chain, run store.Run) (store.Mark, error) {
-	all, then := store.NewRun(run.ID), store.NewRun(run.ID) // then: up to where the store has it
+	all, then := store.NewRun(run.ID), store.NewRun(run.ID) // then: up to the last record that the store has
 	hosts := map[string]bool{}
 	for i := range c.firsts {
 		if m.budget <= 0 {
@@ -74,23 +74,23 @@ func (m *Marks) summary(ctx context.Context, c *chain, run store.Run) (store.Mar
 		}
 	}
 	if then.Events == 0 {
-		then = all // no segment ends where the store's records do
+		then = all // no segment ends with the store's last record
 	}
 	if what := run.Differs(then); what != "" {
-		return fails("its %s is not what its records say", what), nil
+		return fails("its %s differs from its records", what), nil
 	}
 	switch {
 	case !m.logs && !hosts[run.Host]:
-		return fails("its host is not the one that signed it"), nil
+		return fails("another host signed it"), nil
 	case all.LastSeq == then.LastSeq:
 		return store.Mark{State: store.Holds}, nil
 	case m.host.RunLogs().HasWhole(run.ID):
-		return fails("the store has its records up to %d only, of %d", run.LastSeq, all.LastSeq), nil
+		return fails("the store has only records up to %d of %d", run.LastSeq, all.LastSeq), nil
 	}
-	return store.Mark{State: store.Unchecked, Text: fmt.Sprintf("the store has its records up to %d of %d yet", run.LastSeq, all.LastSeq)}, nil
+	return store.Mark{State: store.Unchecked, Text: fmt.Sprintf("so far the store has records up to %d of %d", run.LastSeq, all.LastSeq)}, nil
 }
 
-// End returns the last seq that is signed for in a run, 0 if that is not known here.
+// End returns the last signed seq of a run, 0 if it is not known here.
 func (m *Marks) End(ctx context.Context, run store.Run) uint64 {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil || len(c.firsts) == 0 || m.host.RunLogs().Live(run.ID) || c.here && !m.host.RunLogs().HasWhole(run.ID) {

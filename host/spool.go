@@ -12,32 +12,32 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// ErrSpoolFull is that the store lags so far behind that this host may keep no more.
+// ErrSpoolFull reports that this host has as many segments that the store lacks as host.yaml allows.
 type ErrSpoolFull struct{ Have, Limit int64 }
 
 // Error implements error.
 func (e *ErrSpoolFull) Error() string {
-	return fmt.Sprintf("the spool is full: %s of segments are not in the store, at most %s may be",
+	return fmt.Sprintf("the spool is full: %s of segments are not in the store, the limit is %s",
 		units.BytesSize(float64(e.Have)), units.BytesSize(float64(e.Limit)))
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *ErrSpoolFull) Hint() string {
-	return "it goes on when the store takes segments again: look at the transport and the store, or raise spool: in " + ConfigFile
+	return "recording continues when the store takes segments again: check the transport and the store, or raise spool: in " + ConfigFile
 }
 
-// spool knows how much of this host's logs the store does not have.
+// spool counts the bytes of this host's logs that the store lacks.
 type spool struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	bytes int64
-	known time.Time // when it was counted
+	known time.Time // time of the count
 }
 
-// spoolAge is how long a count is good for. The spool may grow beyond its limit by what is
-// recorded meanwhile.
+// spoolAge is how long a count is used. Meanwhile the spool can grow beyond its limit by what is
+// recorded.
 const spoolAge = 500 * time.Millisecond
 
-// room is called by a log before it writes.
+// room returns an *ErrSpoolFull if the spool is full. A log calls it before it writes.
 func (s Shipping) room() error {
 	limit := int64(s.host.config.Spool)
 	if limit == 0 {
@@ -49,7 +49,7 @@ func (s Shipping) room() error {
 	return nil
 }
 
-// Unshipped returns how many bytes of segments the store is not known to have.
+// Unshipped returns the size in bytes of the segments that the store is not known to have.
 func (s Shipping) Unshipped() int64 {
 	s.host.spool.mu.Lock()
 	defer s.host.spool.mu.Unlock()
@@ -70,11 +70,11 @@ func (s Shipping) Unshipped() int64 {
 	return s.host.spool.bytes
 }
 
-// unshipped sums up the segments after those that the store has. Manifests stay when retention removes their segments,
-// and so show how far the store is.
+// unshipped adds up the segments after those that the store has. When retention removes segments, their manifests stay,
+// so the remaining manifests count the stored segments.
 func (s Shipping) unshipped(run string) int64 {
 	dir, stored := s.host.RunDir(run), s.storedCount(run)
-	manifests, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good
+	manifests, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is valid
 	segments, err := wal.Segments(dir)
 	if err != nil {
 		return 0

@@ -8,13 +8,13 @@ import (
 	"github.com/custody-project/custody/ship"
 )
 
-// How long the end of a run waits for a store that this process writes to, since it last took a segment.
+// The time that the end of a run waits for a store that this process writes to, since the store last took a segment.
 const (
-	failingWait = 5 * time.Second  // when its last answer was an error
-	silentWait  = 30 * time.Second // when it has not answered: SQLite waits 15 s for another process's transaction
+	failingWait = 5 * time.Second  // if its last answer was an error
+	silentWait  = 30 * time.Second // if it has not answered: SQLite waits 15 s for another process's transaction
 )
 
-// patient returns a context that goes on after ctx has ended, for as long as t brings segments into its store.
+// patient returns a context that outlasts ctx while t still brings segments into its store.
 func patient(ctx context.Context, t *ship.Transport) (context.Context, context.CancelFunc) {
 	keep, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(stuck(keep, t)) })
@@ -24,7 +24,7 @@ func patient(ctx context.Context, t *ship.Transport) (context.Context, context.C
 	}
 }
 
-// stuck returns when t has brought nothing into its store for too long, or ctx ends.
+// stuck returns when t has brought nothing into its store for too long, or when ctx ends.
 func stuck(ctx context.Context, t *ship.Transport) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -39,7 +39,7 @@ func stuck(ctx context.Context, t *ship.Transport) error {
 			limit = failingWait
 		}
 		if time.Since(since) >= limit {
-			return fmt.Errorf("the store took none for %v", limit)
+			return fmt.Errorf("the store took no segment for %v", limit)
 		}
 		select {
 		case <-ctx.Done():

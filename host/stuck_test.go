@@ -20,8 +20,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestStoreBlocked: a run whose store cannot be written ends within a bounded time, whole in its log, with a warning
-// that names why it is not in the store. Once the store can be written, Ship carries it there.
+// TestStoreBlocked: if its store cannot be written, a run ends within a bounded time, complete in its log, with a warning
+// that names the reason. Once the store can be written, Ship ships the run.
 func TestStoreBlocked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("tests run as root: this one mounts file systems")
@@ -41,7 +41,7 @@ func TestStoreBlocked(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		put  func(t *testing.T, path string) (away func(*testing.T))
-		says string
+		want string
 	}{
 		"read-only": {func(t *testing.T, path string) func(*testing.T) {
 			away := mounted(t, "--bind", path, path)
@@ -133,8 +133,8 @@ func TestStoreBlocked(t *testing.T) {
 			case errs := <-ended:
 				t.Logf("after %v: %v", time.Since(begun), errs[1])
 				must(t, errs[0])
-				if errs[1] == nil || !strings.Contains(errs[1].Error(), c.says) {
-					t.Errorf("it says %v, want %q", errs[1], c.says)
+				if errs[1] == nil || !strings.Contains(errs[1].Error(), c.want) {
+					t.Errorf("error %v, want %q", errs[1], c.want)
 				}
 			case <-time.After(2 * time.Minute):
 				t.Fatal("the end of the run still waits for the store")

@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// homeOf is a home of a tenant's, which uses the store.
+// homeOf returns a home of a tenant that uses the store.
 func homeOf(t *testing.T, tenant, dsn string) *host.Host {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func homeOf(t *testing.T, tenant, dsn string) *host.Host {
 	return h
 }
 
-// recordFor makes a run of the home's tenant.
+// recordFor records a run in the home.
 func recordFor(t *testing.T, h *host.Host, id string, n int) error {
 	t.Helper()
 	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tenant: h.Config().Tenant, Tier: "none"},
@@ -56,8 +56,8 @@ func recordFor(t *testing.T, h *host.Host, id string, n int) error {
 	return stored
 }
 
-// TestOfAnotherTenant: a run that another host recorded for another tenant is proven from the store, and a
-// run of this host's that has the same name is never taken for it.
+// TestOfAnotherTenant: a run that another host recorded for another tenant is proven from the store, and is never
+// confused with a run of this host that has the same name.
 func TestOfAnotherTenant(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "shared.db")
 	mine, other := homeOf(t, "acme", dsn), homeOf(t, "beta", dsn)
@@ -89,11 +89,11 @@ func TestOfAnotherTenant(t *testing.T) {
 		if err == nil {
 			_, err = p.Verify(proof.Trust{Keys: key})
 		}
-		if !errors.Is(err, verdict.ErrPending) { // no log of this host's knows it
+		if !errors.Is(err, verdict.ErrPending) { // it is not in this host's log
 			t.Errorf("%s: proof: %v", id, err)
 		}
 		if _, err := mine.Proofs().OfRecord(t.Context(), "beta", id, 15); !errors.Is(err, verdict.ErrNoEvidence) {
-			t.Errorf("%s: a record that the run has not: %v", id, err)
+			t.Errorf("%s: a record that the run lacks: %v", id, err)
 		}
 		var unknown *host.NotEnrolledError
 		if err := mine.Proofs().Bundle(t.Context(), &bytes.Buffer{}, "beta", id, host.BundleOptions{}); !errors.As(err, &unknown) || !strings.Contains(unknown.Hint(), "fleet enrol") {
@@ -101,7 +101,7 @@ func TestOfAnotherTenant(t *testing.T) {
 		}
 		for _, tenant := range []string{store.NoTenant, "gamma"} {
 			if err := mine.Proofs().Bundle(t.Context(), &bytes.Buffer{}, tenant, id, host.BundleOptions{}); !errors.Is(err, store.ErrNotFound) {
-				t.Errorf("%s for %s: %v, want that there is none", id, tenant, err)
+				t.Errorf("%s for %s: %v, want store.ErrNotFound", id, tenant, err)
 			}
 		}
 	}

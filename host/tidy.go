@@ -20,9 +20,9 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Tidy closes the logs of runs whose process died, completes interrupted erasures and deletions, and carries what is
-// missing into a store on this host; for one elsewhere Ship does that. It reports each run it closes to the user, in
-// one line. It may run concurrently in several processes; live runs are left alone.
+// Tidy closes the logs of runs whose process died, completes interrupted erasures and deletions, and ships what is
+// missing to a store on this host; Ship does that for a store elsewhere. It reports each run that it closes to notice, in
+// one line. Several processes may run it concurrently. It leaves live runs alone.
 func (h *Host) Tidy(ctx context.Context, notice func(string)) error {
 	return recovery{h}.tidy(ctx, notice)
 }
@@ -48,8 +48,8 @@ func (r recovery) tidy(ctx context.Context, notice func(string)) error {
 	return errors.Join(append(errs, r.removeUnborn())...)
 }
 
-// begun reports whether anything of a run was ever written. If not, its process is just making the directory, or died
-// over it; either way there is nothing to close.
+// begun reports whether anything of a run was ever written. If not, its process is still creating the directory, or died
+// while doing so; either way there is nothing to close.
 func (l RunLogs) begun(run string) bool {
 	for _, suffix := range []string{wal.SegmentSuffix, wal.ManifestSuffix} {
 		files, _ := filepath.Glob(filepath.Join(l.host.RunDir(run), "*"+suffix))
@@ -62,8 +62,8 @@ func (l RunLogs) begun(run string) bool {
 	return false
 }
 
-// removeUnborn removes the directories of runs that died before anything was
-// written, unless some run goes on: it might be one of these (see Begin).
+// removeUnborn removes the directories of runs whose process died before it wrote
+// anything. It removes none while any run is live: the directory might belong to that run (see Begin).
 func (r recovery) removeUnborn() error {
 	nursery, err := os.Open(r.host.path("runs"))
 	if err != nil {
@@ -89,7 +89,7 @@ func (r recovery) removeUnborn() error {
 func (r recovery) finish(ctx context.Context, run string, notice func(string)) error {
 	closed, err := r.recover(ctx, run)
 	if errors.Is(err, wal.ErrLocked) {
-		return nil // it lives, or another process is at it
+		return nil // it is live, or another process closes it
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r recovery) finish(ctx context.Context, run string, notice func(string)) e
 	return nil
 }
 
-// recover closes the log of a dead run. It reports whether that was necessary.
+// recover closes the log of a run whose process died. It reports whether that was necessary.
 func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	dir := rc.host.RunDir(run)
 	key, err := rc.host.Keys().Signing()
@@ -111,7 +111,7 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Do not wait here for a full disk: the next start does what is left.
+	// Do not wait here for space on a full disk: the next start closes the log.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: statement.NewSealer(key, facts), OnStall: cancel})
@@ -125,7 +125,7 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	os.Remove(filepath.Join(dir, controlSocket)) // of the process that died
+	os.Remove(filepath.Join(dir, controlSocket)) // the dead process left it
 	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
 	interrupted, err := sandbox.Interrupted(ctx, r, rc.host.RunLogs().records(run))
 	closing := wal.Sealed
@@ -141,22 +141,22 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	return interrupted, nil
 }
 
-// Has reports whether there is a log of that name on this host.
+// Has reports whether a run has a log on this host.
 func (l RunLogs) Has(run string) bool {
 	info, err := os.Stat(l.host.RunDir(run))
 	return err == nil && info.IsDir() && isRun(run)
 }
 
-// HasOf reports whether there is a log of the run and it belongs to that tenant, whose name is as store.Store's Run
-// takes it.
+// HasOf reports whether a run has a log here and belongs to the tenant. An empty tenant matches any, as in store.Store's
+// Run.
 func (l RunLogs) HasOf(tenant, run string) bool {
 	return l.Has(run) && store.OfTenant(tenant, l.tenantOf(run))
 }
 
-// Frames yields what a run's log holds, as a store is given it.
+// Frames yields the frames of a run's log, in the form that a store takes.
 func (l RunLogs) Frames(run string) iter.Seq2[store.Frame, error] { return l.framesFrom(run, 0) }
 
-// frameOf is a frame of the log as a store is given it.
+// frameOf converts a frame of the log to the form that a store takes.
 func frameOf(f wal.Frame) store.Frame {
 	if f.Erased {
 		leaf := f.Leaf()
@@ -165,7 +165,7 @@ func frameOf(f wal.Frame) store.Frame {
 	return store.Frame{Seq: f.Seq, Salt: f.Salt, Body: f.Bytes}
 }
 
-// records yields the same, decoded.
+// records yields the decoded records of a run's log.
 func (l RunLogs) records(run string) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		for f, err := range l.Frames(run) {

@@ -19,17 +19,17 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Trusted is what was accepted of a project's file: its content, and that of the files of the host that it
-// names. It holds for the one path.
+// Trusted is what the user accepted of a project file: its digest, and the digests of the host's files that it
+// names. It applies to one path.
 type Trusted struct {
-	Path   string `json:"path"`   // of the project's file, absolute
+	Path   string `json:"path"`   // of the project file, absolute
 	SHA256 string `json:"sha256"` // of its bytes, in hexadecimal
-	// Files are the files that its commands name and that exist, by absolute path: HMAC-SHA256 of their bytes with
-	// the host's tag key, as a plain digest of a value could be found by guessing.
+	// Files are the existing files that its commands name, by absolute path: HMAC-SHA256 of their bytes with
+	// the host's tag key, because a plain digest would let readers guess values in the files.
 	Files map[string]string `json:"files"`
 }
 
-// Read reads the files that the commands of a project's file name. sum is the project file's digest.
+// Read reads the files that the commands of a project file name. sum is the project file's digest.
 func (ts TrustStore) Read(path, sum string, named []string) (Trusted, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -77,8 +77,8 @@ func digestOf(path string, key []byte) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// Changed returns what of t differs from what was accepted: the project's file, a file that it names, or "" if nothing
-// does. ok is false if nothing was accepted for that path.
+// Changed returns the first file of t that differs from the accepted state: the project file, a file that it names, or "" if
+// none differs. ok is false if the user accepted nothing for that path.
 func (ts TrustStore) Changed(t Trusted) (what string, ok bool) {
 	b, err := regular.ReadFile(ts.file(t.Path))
 	var was Trusted
@@ -101,7 +101,7 @@ func (ts TrustStore) Changed(t Trusted) (what string, ok bool) {
 	return "", true
 }
 
-// Accept accepts t.
+// Accept stores t as accepted.
 func (ts TrustStore) Accept(ctx context.Context, t Trusted) error {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -120,12 +120,12 @@ func (ts TrustStore) Accept(ctx context.Context, t Trusted) error {
 		return err
 	}
 	if err := durable.Replace(path, b, 0o600); err != nil {
-		return fmt.Errorf("store what is trusted: %w", err)
+		return fmt.Errorf("store the accepted project file: %w", err)
 	}
 	return nil
 }
 
-// Forget forgets what was accepted for a path.
+// Forget removes the acceptance of a path.
 func (t TrustStore) Forget(path string) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -93,7 +93,7 @@ func TestDeleteAfter(t *testing.T) {
 	d.exporting(func() bool { return strings.Contains(d.must(0, "prune", "--dry-run").stderr, "would delete run "+gone) })
 	d.must(0, "hold", gone, "--reason", "case 7", "--by", "legal")
 	d.contains(d.must(0, "hold").stdout, gone, "case 7", "legal")
-	d.contains(d.must(0, "prune").stderr, "kept run "+gone, "it is held")
+	d.contains(d.must(0, "prune").stderr, "kept run "+gone, "it is on hold")
 	d.must(0, "hold", gone, "--release")
 	d.contains(d.must(0, "prune", "--dry-run").stderr, "would delete run "+gone)
 	d.must(0, "verify", gone)
@@ -212,7 +212,7 @@ func TestDeleteAfterRefused(t *testing.T) {
 		{"the segments would stay longer than the run", "delete_after: 24h\nretain: {age: 48h}"},
 		{"the store here is another one", "delete_after: 24h\nstore: \"clickhouse://ch:9000/custody\""},
 		{"the store here is another one", "delete_after: 24h\ntransport: {url: \"nats://127.0.0.1:1\"}"},
-		{"is not a length of time", "delete_after: 90 days"},
+		{"is not a duration", "delete_after: 90 days"},
 	} {
 		d.retaining(tc.settings)
 		d.contains(d.must(exitFailed, "runs").stderr, tc.why)

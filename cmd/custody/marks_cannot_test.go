@@ -56,7 +56,7 @@ func TestVerifyInterrupted(t *testing.T) {
 	for name, check := range map[string]func(a *app) error{
 		"before": func(a *app) error { return verifyCmd{What: id, Within: time.Hour}.Run(a) },
 		"while the store is compared": func(a *app) error {
-			return a.verdict(fmt.Errorf("the log holds, but not what the store shows of it: %w", context.Canceled), "")
+			return a.verdict(fmt.Errorf("the log holds, but the store has something else: %w", context.Canceled), "")
 		},
 		"when the store is away": func(a *app) error { return a.cannotBeJudged(store.ErrNotFound) },
 	} {

@@ -180,7 +180,7 @@ func TestMarks(t *testing.T) {
 			why: "manifest 0 was signed for another run or place"},
 		{name: "an invented run with a manifest of nobody's",
 			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, 'x', tenant, host, count FROM manifests`, invented: store.Fails,
-			why: "manifest 0 is not one that a host signed"},
+			why: "manifest 0 is not validly signed"},
 		{name: "an invented run that a key of nobody's signed",
 			sql:      inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, CAST(replace(CAST(bytes AS TEXT), '— ', '— x') AS BLOB), tenant, host, count FROM manifests`,
 			invented: store.Unsigned, why: "and this host has no log of the run"},

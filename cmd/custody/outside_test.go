@@ -145,10 +145,10 @@ func TestFsckRolledBack(t *testing.T) {
 	copyStates(t, old, h.Dir)
 	outcome("put back", fsckCmd{}, 0)
 	outcome("put back", fsckCmd{Since: first}, 0)
-	outcome("put back", fsckCmd{Since: second}, 1, "log-rolled-back: by the checkpoint that was given: ", "hint: what is newer is gone")
-	outcome("put back, JSON", fsckCmd{Since: second, JSON: true}, 1, `"name":"log-rolled-back"`, `"hint":"what is newer`)
+	outcome("put back", fsckCmd{Since: second}, 1, "log-rolled-back: compared with the given checkpoint: ", "hint: newer data is gone")
+	outcome("put back, JSON", fsckCmd{Since: second, JSON: true}, 1, `"name":"log-rolled-back"`, `"hint":"newer data`)
 	for _, name := range []string{"all", vkey, policy} {
-		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: by witness witness.example at http://"+address, "hint: what is newer is gone")
+		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: compared with witness witness.example at http://"+address, "hint: newer data is gone")
 	}
 	outcome("an unknown witness", fsckCmd{Witness: []string{"witness.other+12345678+AAAA"}}, 2, "is not one of log.witnesses")
 	outcome("no checkpoint", fsckCmd{Since: policy}, 1, "hint: give a checkpoint of this host's log")
@@ -168,7 +168,7 @@ func TestFsckRolledBack(t *testing.T) {
 	}
 	outcome("another history", fsckCmd{}, 0)
 	outcome("another history", fsckCmd{Since: first}, 0)
-	outcome("another history", fsckCmd{Since: second}, 1, "log-forked: by the checkpoint that was given")
+	outcome("another history", fsckCmd{Since: second}, 1, "log-forked: compared with the given checkpoint")
 }
 
 // copyStates makes all that grows in one home what it is in another.

@@ -62,7 +62,7 @@ func TestRequiredTier(t *testing.T) {
 		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `isolation "chroot" is not known: the tiers are qemu-kvm, gvisor, qemu-tcg`},
 		"unknown in the file":  {"/dev/null", func(d *door) { project(d, "isolation: chroot\n") }, nil, `custody.yaml:2:12: isolation cannot be "chroot"`},
 		"unknown in host.yaml": {"/dev/null", func(d *door) { host(d, "isolation: {require: chroot}\n") }, nil, `isolation.require "chroot": want one of qemu-kvm, gvisor, qemu-tcg`},
-		"a probe of no time":   {"/dev/null", func(d *door) { host(d, "isolation: {probe: soon}\n") }, nil, "soon is not a length of time"},
+		"a probe of no time":   {"/dev/null", func(d *door) { host(d, "isolation: {probe: soon}\n") }, nil, "soon is not a duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
