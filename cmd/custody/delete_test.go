@@ -210,8 +210,8 @@ func TestDeleteAfterRefused(t *testing.T) {
 	d := newDoor(t)
 	for _, tc := range []struct{ why, settings string }{
 		{"the segments would stay longer than the run", "delete_after: 24h\nretain: {age: 48h}"},
-		{"the store here is another one", "delete_after: 24h\nstore: \"clickhouse://ch:9000/custody\""},
-		{"the store here is another one", "delete_after: 24h\ntransport: {url: \"nats://127.0.0.1:1\"}"},
+		{"this host has another one", "delete_after: 24h\nstore: \"clickhouse://ch:9000/custody\""},
+		{"this host has another one", "delete_after: 24h\ntransport: {url: \"nats://127.0.0.1:1\"}"},
 		{"is not a duration", "delete_after: 90 days"},
 	} {
 		d.retaining(tc.settings)

@@ -59,7 +59,7 @@ func TestMarksServed(t *testing.T) {
 		t.Errorf("an export of a genuine run is marked: %s", body)
 	}
 	for format, want := range map[string]int{"csv": http.StatusConflict, "perfetto": http.StatusConflict, "ocsf": http.StatusOK} {
-		if status, body := s.ask("GET", "runs/"+altered+"/export?format="+format, nil); status != want || !strings.Contains(string(body), "what the record says: path") {
+		if status, body := s.ask("GET", "runs/"+altered+"/export?format="+format, nil); status != want || !strings.Contains(string(body), "the store's columns differ from the record: path") {
 			t.Errorf("an export of an altered run as %s: %d %.2000s", format, status, body)
 		}
 	}
