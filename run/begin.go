@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/vmm/tier"
 )
 
-// Run carries the run out and returns when its record is closed. An error means that no run began. When ctx is done, the
 // Run executes the run and returns when its record is closed. An error means that no run began. If ctx is done, the
+// run ends as interrupted, and its record is closed as well.
 func (j *Job) Run(ctx context.Context) (Result, error) {
 	required, err := RequiredTier(j.o.Isolation, j.o.Project, j.o.Home)
 	if err != nil {
