@@ -25,8 +25,8 @@ const (
 // Tiers returns the names of all tiers, best first.
 func Tiers() []string { return []string{QEMUKVM, GVisor, QEMUTCG} }
 
-// Image is what a machine starts from. All files are opened by the caller, so
 // Image contains the files that a machine starts from. The caller opens them, so
+// that a driver's process needs access to none of their paths.
 type Image struct {
 	Kernel string   // path of the kernel; read at the start of the machine
 	Initrd string   // path of the initramfs
