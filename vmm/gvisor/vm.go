@@ -274,6 +274,11 @@ func (v *vm) cleanUp() error {
 	if v.process != nil {
 		_ = v.process.Kill() // an error: it has ended
 	}
+	var unplugging sync.WaitGroup
+	var unplugged error
+	if v.relay != nil { // the kernel takes some 20 ms to remove the device
+		unplugging.Go(func() { unplugged = v.relay.close() })
+	}
 	errs := []error{v.group.remove()}
 	<-v.done
 	if v.sink != nil {
@@ -286,16 +291,14 @@ func (v *vm) cleanUp() error {
 	if v.channel != nil {
 		v.channel.Close()
 	}
-	if v.relay != nil {
-		errs = append(errs, v.relay.close())
-	}
 	for _, f := range []*os.File{v.upper, v.cell} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
 	}
+	unplugging.Wait()
 	v.lease.release()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, unplugged)...)
 }
 
 // tailBytes is how much of runsc's messages an error quotes.
