@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
 // Tidy closes the records of runs whose process died, revokes their credentials and removes the control groups of their
@@ -16,5 +16,5 @@ func Tidy(ctx context.Context, h *host.Host, notice func(string)) error {
 	if os.Geteuid() != 0 { // only root starts VMs
 		return err
 	}
-	return errors.Join(err, qemu.Sweep())
+	return errors.Join(err, confine.Sweep())
 }

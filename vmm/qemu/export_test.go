@@ -1,7 +1,9 @@
 package qemu
 
+import "github.com/custody-project/custody/vmm/confine"
+
 // For tests that start VMs with package vmtest, which imports this package.
 var (
-	OffMainThread = offMainThread
+	OffMainThread = confine.OffMainThread
 	OpenTap       = openTap
 )

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
 // inheritEnv is set for the process that TestKeyring starts: this test program again, with a session keyring.
@@ -64,13 +65,13 @@ func checkKeyringInJail(t *testing.T) {
 // runInJail runs a program in a jail and returns its output.
 func runInJail(t *testing.T, binary string, args ...string) string {
 	t.Helper()
-	l, err := leaseUID()
+	l, err := confine.LeaseUID()
 	ok(t, err)
-	defer l.release()
+	defer l.Release()
 	r, w, err := os.Pipe()
 	ok(t, err)
 	defer r.Close()
-	p, err := jail{uid: l.uid, binary: binary, args: args, stdout: w, stderr: w}.start()
+	p, err := jail{uid: l.UID(), binary: binary, args: args, stdout: w, stderr: w}.start()
 	w.Close()
 	ok(t, err)
 	output, err := io.ReadAll(r)
@@ -81,9 +82,9 @@ func runInJail(t *testing.T, binary string, args ...string) string {
 
 // TestMaxFileSize: a process in a jail cannot write files beyond its size limit, and writes no core file.
 func TestMaxFileSize(t *testing.T) {
-	l, err := leaseUID()
+	l, err := confine.LeaseUID()
 	ok(t, err)
-	defer l.release()
+	defer l.Release()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "disk"), os.O_CREATE|os.O_RDWR, 0o600)
 	ok(t, err)
 	defer f.Close()
@@ -96,7 +97,7 @@ func TestMaxFileSize(t *testing.T) {
 	defer r.Close()
 	const most = 1 << 20
 	script := `read <&4; echo core $(ulimit -Hc); printf '%0*d' 4000000 0 >&3 && echo written`
-	p, err := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: []*os.File{f, begin}, stdout: w, stderr: w, maxFile: most}.start()
+	p, err := jail{uid: l.UID(), binary: "/usr/bin/bash", args: []string{"-c", script}, files: []*os.File{f, begin}, stdout: w, stderr: w, maxFile: most}.start()
 	w.Close()
 	ok(t, err)
 	fmt.Fprintln(let)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/custody-project/custody/vmm/confine"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,7 +50,7 @@ func (j jail) start() (*process, error) {
 	}
 	p := &process{waited: make(chan struct{})}
 	started := make(chan error, 1)
-	offMainThread(func() {
+	confine.OffMainThread(func() {
 		defer close(p.waited)
 		err := j.enter(p)
 		if err == nil {
@@ -68,25 +69,6 @@ func (j jail) start() (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(j.binary), err)
 	}
 	return p, nil
-}
-
-// offMainThread runs f on a separate thread, which ends when f returns. It avoids the main thread, which
-// would not end and whose namespaces /proc/self shows.
-func offMainThread(f func()) {
-	go func() {
-		runtime.LockOSThread() // never unlocked: f may leave the thread unusable for other goroutines
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		done := make(chan struct{})
-		offMainThread(func() {
-			defer close(done)
-			f()
-		})
-		<-done
-		runtime.UnlockOSThread()
-	}()
 }
 
 func (j jail) spawn() (*os.Process, error) {
@@ -167,7 +149,7 @@ func (j jail) enter(p *process) error {
 	if err := j.buildRoot(); err != nil {
 		return err
 	}
-	if err := leaveKeyring(); err != nil {
+	if err := confine.LeaveKeyring(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -183,20 +165,6 @@ func (j jail) enter(p *process) error {
 	}
 	p.opens = h
 	return nil
-}
-
-// leaveKeyring gives the calling thread an empty session keyring. Otherwise the process would inherit the
-// caller's keys, such as Kerberos tickets and keys of encrypted directories.
-func leaveKeyring() error {
-	_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
-	if err == nil {
-		return nil
-	}
-	// If both calls fail alike, the kernel has no keyrings, or a seccomp filter denies them to this thread and so to its children.
-	if _, none := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(none, err) {
-		return nil
-	}
-	return fmt.Errorf("leave the session's keyring: %w", err)
 }
 
 func (j jail) buildRoot() error {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/netpolicy/link"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
 // Every machine has a network interface, even if it is connected to nothing: a snapshot can be restored
@@ -35,7 +36,7 @@ func newUnconnectedTap() (*os.File, error) {
 		err error
 	}
 	made := make(chan result, 1)
-	offMainThread(func() {
+	confine.OffMainThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			made <- result{err: fmt.Errorf("unshare network namespace: %w", err)}
 			return

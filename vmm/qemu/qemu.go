@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/confine"
 	"golang.org/x/sys/unix"
 )
 
@@ -95,11 +96,11 @@ func (v *vm) addCause(err error) error {
 // vm implements vmm.VM.
 type vm struct {
 	process *process
-	cgroup  *cgroup
-	uid     *uidLease
+	cgroup  *confine.Group
+	uid     *confine.Lease
 	mon     *monitor
 	channel *net.UnixConn
-	stderr  *tail
+	stderr  *confine.Tail
 	memory  int64 // bytes of the machine's RAM
 	stalls  chan string
 	// stopped has an element if the machine has stopped since supervise last checked.
@@ -117,17 +118,17 @@ type vm struct {
 }
 
 func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
-	if err := Sweep(); err != nil {
+	if err := confine.Sweep(); err != nil {
 		return fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
 	}
 	maxFile, err := maxFileSize(m)
 	if err != nil {
 		return err
 	}
-	if v.uid, err = leaseUID(); err != nil {
+	if v.uid, err = confine.LeaseUID(); err != nil {
 		return err
 	}
-	if v.cgroup, err = newCgroup(v.uid.uid, m.CPUs, m.Memory); err != nil {
+	if v.cgroup, err = confine.NewGroup(v.uid.UID(), m.CPUs, m.Memory); err != nil {
 		return err
 	}
 	monHost, monQEMU, err := socketPair()
@@ -142,7 +143,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	}
 	v.channel = chanHost
 
-	stderr, errW, err := newTail()
+	stderr, errW, err := confine.NewTail("qemu")
 	if err != nil {
 		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close())
 	}
@@ -161,7 +162,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	files := descriptors{}
 	args := d.args(m, &files, monQEMU, chanQEMU, tap)
 	j := jail{
-		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
+		uid: v.uid.UID(), binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
 		opens: map[string]*os.File{memoryPath: m.Image.Memory}, maxFile: maxFile,
 	}
 	if d.kvm {
@@ -185,7 +186,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 		return err
 	}
 	go v.watch()
-	if err := v.cgroup.add(v.process.handle.Pid); err != nil {
+	if err := v.cgroup.Add(v.process.handle.Pid); err != nil {
 		monHost.Close()
 		return err
 	}
@@ -513,9 +514,9 @@ func (v *vm) watch() {
 	switch {
 	case v.destroyed:
 	case v.fault != nil:
-		v.err = fmt.Errorf("%w%s", v.fault, v.stderr.quote())
+		v.err = fmt.Errorf("%w%s", v.fault, v.stderr.Quote())
 	default:
-		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.process.state, v.stderr.quote())
+		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.process.state, v.stderr.Quote())
 	}
 	v.mu.Unlock()
 	close(v.done)
@@ -526,7 +527,7 @@ func (v *vm) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w%s", err, v.stderr.quote())
+	return fmt.Errorf("%w%s", err, v.stderr.Quote())
 }
 
 // Destroy implements vmm.VM. Further calls wait for the first and return its error.
@@ -545,6 +546,7 @@ func (v *vm) cleanUp() error {
 		if errors.Is(err, errStuck) {
 			// It keeps its uid and its control group. Sweep removes them after it has ended.
 			v.closeEnds()
+			v.uid.Abandon()
 			return err
 		}
 		errs = append(errs, err)
@@ -553,10 +555,10 @@ func (v *vm) cleanUp() error {
 	v.supervised.Wait()
 	v.closeEnds()
 	if v.cgroup != nil {
-		errs = append(errs, v.cgroup.remove())
+		errs = append(errs, v.cgroup.Remove())
 	}
 	if v.uid != nil {
-		v.uid.release()
+		v.uid.Release()
 	}
 	return errors.Join(errs...)
 }
@@ -570,7 +572,7 @@ func (v *vm) closeEnds() {
 		v.channel.Close()
 	}
 	if v.stderr != nil {
-		v.stderr.close()
+		v.stderr.Close()
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,56 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/vmm/confine"
 	"golang.org/x/sys/unix"
 )
-
-// TestUIDLeases: no uid is leased twice, and a released one can be leased again.
-func TestUIDLeases(t *testing.T) {
-	a, err := leaseUID()
-	ok(t, err)
-	b, err := leaseUID()
-	ok(t, err)
-	defer b.release()
-	if a.uid == b.uid {
-		t.Fatalf("both got %d", a.uid)
-	}
-	if _, err := tryUID(a.uid); !errors.Is(err, errLeased) {
-		t.Errorf("a leased uid was leased again: %v", err)
-	}
-	path := filepath.Join(uidDir, strconv.Itoa(a.uid))
-	a.release()
-	if _, err := os.Stat(path); err == nil {
-		t.Errorf("%s stays", path)
-	}
-	c, err := tryUID(a.uid)
-	ok(t, err)
-	c.release()
-}
-
-// TestSweep: Sweep removes a group whose uid is free and keeps one whose uid is leased.
-func TestSweep(t *testing.T) {
-	dead, err := leaseUID()
-	ok(t, err)
-	live, err := leaseUID()
-	ok(t, err)
-	defer live.release()
-	_, err = newCgroup(dead.uid, 1, 128<<20)
-	ok(t, err)
-	liveGroup, err := newCgroup(live.uid, 1, 128<<20)
-	ok(t, err)
-	defer liveGroup.remove()
-	dead.release()
-	ok(t, Sweep())
-	group := func(uid int) string {
-		return filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(uid))
-	}
-	if _, err := os.Stat(group(dead.uid)); err == nil {
-		t.Error("the group of a dead machine stays")
-	}
-	if _, err := os.Stat(group(live.uid)); err != nil {
-		t.Error("the group of a live machine is gone")
-	}
-}
 
 // TestStuckProcess: Destroy does not wait forever for a process that survives SIGKILL. The process keeps
 // its uid and its group until it has ended.
@@ -74,20 +26,26 @@ func TestStuckProcess(t *testing.T) {
 	}
 	group := filepath.Join(freezer, "custody-test-"+strconv.Itoa(os.Getpid()))
 	ok(t, os.Mkdir(group, 0o755))
-	t.Cleanup(func() { ok(t, awaitEmpty(func() error { return os.Remove(group) })) })
+	t.Cleanup(func() {
+		for end := time.Now().Add(5 * time.Second); os.Remove(group) != nil; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s cannot be removed", group)
+			}
+		}
+	})
 	set := func(name, value string) { ok(t, os.WriteFile(filepath.Join(group, name), []byte(value), 0)) }
 
-	lease, err := leaseUID()
+	lease, err := confine.LeaseUID()
 	ok(t, err)
-	stderr, w, err := newTail()
+	stderr, w, err := confine.NewTail("qemu")
 	ok(t, err)
 	v := &vm{uid: lease, stderr: stderr, done: make(chan struct{})}
-	v.process = startWaiting(t, lease.uid, w)
+	v.process = startWaiting(t, lease.UID(), w)
 	w.Close()
 	go v.watch()
-	v.cgroup, err = newCgroup(lease.uid, 1, 128<<20)
+	v.cgroup, err = confine.NewGroup(lease.UID(), 1, 128<<20)
 	ok(t, err)
-	ok(t, v.cgroup.add(v.process.handle.Pid))
+	ok(t, v.cgroup.Add(v.process.handle.Pid))
 	set("cgroup.procs", strconv.Itoa(v.process.handle.Pid))
 	set("freezer.state", "FROZEN")
 
@@ -95,18 +53,17 @@ func TestStuckProcess(t *testing.T) {
 	if err := v.Destroy(t.Context()); !errors.Is(err, errStuck) || time.Since(began) > 2*killTimeout {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
-	lease.lock.Close() // as the end of this program would
-	ok(t, Sweep())
-	other, err := leaseUID()
+	ok(t, confine.Sweep())
+	other, err := confine.LeaseUID()
 	ok(t, err)
-	if other.uid == lease.uid {
+	if other.UID() == lease.UID() {
 		t.Error("the uid of a running process was leased again")
 	}
-	other.release()
+	other.Release()
 	set("freezer.state", "THAWED")
 	<-v.process.waited
-	ok(t, Sweep())
-	if hasCgroup(lease.uid) {
+	ok(t, confine.Sweep())
+	if confine.HasGroup(lease.UID()) {
 		t.Error("the group of a process that has ended stays")
 	}
 }
@@ -116,13 +73,13 @@ func TestStuckProcess(t *testing.T) {
 func TestVirtualizationFault(t *testing.T) {
 	for state, ends := range map[string]bool{"internal-error": true, "paused": false, "io-error": false} {
 		t.Run(state, func(t *testing.T) {
-			l, err := leaseUID()
+			l, err := confine.LeaseUID()
 			ok(t, err)
-			defer l.release()
-			stderr, w, err := newTail()
+			defer l.Release()
+			stderr, w, err := confine.NewTail("qemu")
 			ok(t, err)
 			v := &vm{stderr: stderr, stopped: make(chan struct{}, 1), done: make(chan struct{})}
-			v.process = startWaiting(t, l.uid, w)
+			v.process = startWaiting(t, l.UID(), w)
 			w.Close()
 			go v.watch()
 			ours, theirs := pair(t)
@@ -159,29 +116,6 @@ func TestVirtualizationFault(t *testing.T) {
 	}
 }
 
-// TestNoSwap: a VM's control group prevents or limits swapping of its memory.
-func TestNoSwap(t *testing.T) {
-	l, err := leaseUID()
-	ok(t, err)
-	defer l.release()
-	c, err := newCgroup(l.uid, 1, 128<<20)
-	ok(t, err)
-	defer func() { ok(t, c.remove()) }()
-	want := map[string]string{"memory.swap.max": "0"}
-	if c.v1 != nil {
-		want = map[string]string{"memory.swappiness": "0", "memory.memsw.limit_in_bytes": strconv.Itoa(128<<20 + memoryOverhead)}
-	}
-	for name, want := range want {
-		b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(l.uid), name))
-		if errors.Is(err, fs.ErrNotExist) && name != "memory.swappiness" {
-			continue // a kernel without accounting of swap
-		}
-		if got := strings.TrimSpace(string(b)); err != nil || got != want {
-			t.Errorf("%s is %q, %v, want %s", name, got, err, want)
-		}
-	}
-}
-
 // startWaiting starts a process in a jail that waits until the test ends.
 func startWaiting(t *testing.T, uid int, stderr *os.File) *process {
 	t.Helper()
@@ -197,13 +131,13 @@ func startWaiting(t *testing.T, uid int, stderr *os.File) *process {
 // jailed runs a shell script in a jail and returns its output. opens are as in type jail.
 func jailed(t *testing.T, script string, opens map[string]*os.File, files ...*os.File) string {
 	t.Helper()
-	l, err := leaseUID()
+	l, err := confine.LeaseUID()
 	ok(t, err)
-	defer l.release()
+	defer l.Release()
 	r, w, err := os.Pipe()
 	ok(t, err)
 	defer r.Close()
-	j := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: files, stdout: w, stderr: w, opens: opens}
+	j := jail{uid: l.UID(), binary: "/usr/bin/bash", args: []string{"-c", script}, files: files, stdout: w, stderr: w, opens: opens}
 	p, err := j.start()
 	w.Close()
 	ok(t, err)
@@ -290,7 +224,7 @@ func TestTapRefused(t *testing.T) {
 	}
 	for _, flags := range []uint16{unix.IFF_TAP | unix.IFF_NO_PI, unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR} {
 		failed := make(chan error, 1)
-		offMainThread(func() { failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), takeOther(flags)) })
+		confine.OffMainThread(func() { failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), takeOther(flags)) })
 		if err := <-failed; err == nil {
 			t.Errorf("flags %#x were taken", flags)
 		} else if !strings.Contains(err.Error(), "IFF_VNET_HDR are needed") {

@@ -1,4 +1,4 @@
-package qemu
+package confine
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Each QEMU process runs with its own uid, from a range that no distribution assigns
+// Each machine's process runs with its own uid, from a range that no distribution assigns
 // to users, so that no two of them can access each other.
 const (
 	uidFirst = 0x43_000000
@@ -22,24 +22,24 @@ const (
 	uidDir   = "/run/custody/uid"
 )
 
-// uidLease reserves a uid among all processes of this host. It is a file lock, which the
+// Lease reserves a uid among all processes of this host. It is a file lock, which the
 // kernel releases when the process ends.
-type uidLease struct {
+type Lease struct {
 	uid  int
 	lock *os.File
 }
 
 var errLeased = errors.New("leased by another process")
 
-// leaseUID takes the first free uid.
-func leaseUID() (*uidLease, error) {
+// LeaseUID takes the first free uid.
+func LeaseUID() (*Lease, error) {
 	if err := os.MkdirAll(uidDir, 0o700); err != nil {
 		return nil, err
 	}
 	for uid := uidFirst; uid < uidFirst+uidCount; uid++ {
 		l, err := tryUID(uid)
-		if err == nil && hasCgroup(uid) { // a killed process that hangs still uses it
-			l.release()
+		if err == nil && HasGroup(uid) { // a killed process that hangs still uses it
+			l.Release()
 			continue
 		}
 		if err == nil {
@@ -52,7 +52,7 @@ func leaseUID() (*uidLease, error) {
 	return nil, fmt.Errorf("all %d uids for VMs are in use on this host", uidCount)
 }
 
-func tryUID(uid int) (*uidLease, error) {
+func tryUID(uid int) (*Lease, error) {
 	f, err := regular.OpenFile(filepath.Join(uidDir, strconv.Itoa(uid)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -68,10 +68,18 @@ func tryUID(uid int) (*uidLease, error) {
 		f.Close()
 		return nil, errLeased
 	}
-	return &uidLease{uid: uid, lock: f}, nil
+	return &Lease{uid: uid, lock: f}, nil
 }
 
-func (l *uidLease) release() {
+// UID is the leased uid.
+func (l *Lease) UID() int { return l.uid }
+
+// Abandon gives up the lease of a machine whose process does not end. Its control group keeps the uid in use; a later
+// Sweep removes the group.
+func (l *Lease) Abandon() { l.lock.Close() }
+
+// Release gives up the lease, whose process has ended and whose control group has been removed.
+func (l *Lease) Release() {
 	os.Remove(l.lock.Name())
 	l.lock.Close()
 }
@@ -96,16 +104,16 @@ func Sweep() error {
 		if err != nil {
 			continue // in use
 		}
-		if err := awaitEmpty(func() error { return removeCgroup(uid) }); !errors.Is(err, unix.EBUSY) {
+		if err := awaitEmpty(func() error { return removeGroup(uid) }); !errors.Is(err, unix.EBUSY) {
 			errs = append(errs, err) // a process that hangs in the kernel keeps its group and uid; a later Sweep removes them
 		}
-		l.release()
+		l.Release()
 	}
 	return errors.Join(errs...)
 }
 
-// hasCgroup reports whether a control group exists for this uid.
-func hasCgroup(uid int) bool {
+// HasGroup reports whether a control group exists for this uid.
+func HasGroup(uid int) bool {
 	_, err := os.Stat(filepath.Join("/sys/fs/cgroup", anyController(), cgroupParent, strconv.Itoa(uid)))
 	return err == nil
 }

@@ -1,4 +1,4 @@
-package qemu
+package confine
 
 import (
 	"errors"
@@ -18,21 +18,23 @@ import (
 const cgroupParent = "/custody"
 
 const (
-	memoryOverhead = 192 << 20 // QEMU's own memory: translation buffer, heap, disk cache
+	memoryOverhead = 192 << 20 // of the machine monitor itself: heap, disk cache, and QEMU's translation buffer
 	maxThreads     = 96
 	cpuPeriod      = 100_000 // microseconds
 )
 
-// cgroup is a VM's control group, version 1 or 2 depending on the host. Exactly one of its fields is set.
-type cgroup struct {
+// Group is a VM's control group, version 1 or 2 depending on the host. Exactly one of its fields is set.
+type Group struct {
 	v1 cgroup1.Cgroup
 	v2 *cgroup2.Manager
 }
 
-func newCgroup(uid, cpus int, memory int64) (*cgroup, error) {
+// NewGroup makes the control group of the machine with this uid, which limits what its process uses: memory is that of
+// the guest, in bytes.
+func NewGroup(uid, cpus int, memory int64) (*Group, error) {
 	path := filepath.Join(cgroupParent, strconv.Itoa(uid))
 	limit, pids := memory+memoryOverhead, int64(maxThreads)
-	// One CPU more than the guest has, so that QEMU's own threads do not starve the virtual CPUs.
+	// One CPU more than the guest has, so that the monitor's own threads do not starve the virtual CPUs.
 	quota, period := int64(cpus+1)*cpuPeriod, uint64(cpuPeriod)
 	if cgroups.Mode() == cgroups.Unified {
 		m, err := cgroup2.NewManager("/sys/fs/cgroup", path, &cgroup2.Resources{
@@ -46,7 +48,7 @@ func newCgroup(uid, cpus int, memory int64) (*cgroup, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 		}
-		return &cgroup{v2: m}, nil
+		return &Group{v2: m}, nil
 	}
 	c, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
 		Memory: noSwapV1(limit),
@@ -56,7 +58,7 @@ func newCgroup(uid, cpus int, memory int64) (*cgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 	}
-	return &cgroup{v1: c}, nil
+	return &Group{v1: c}, nil
 }
 
 // noSwap keeps the group's memory, which can hold credentials, out of the host's swap. A kernel without
@@ -83,7 +85,7 @@ func noSwapV1(limit int64) *specs.LinuxMemory {
 	return m
 }
 
-// usedControllers returns the controllers of the default hierarchy that newCgroup sets a limit with.
+// usedControllers returns the controllers of the default hierarchy that NewGroup sets a limit with.
 func usedControllers() ([]cgroup1.Subsystem, error) {
 	all, err := cgroup1.Default()
 	if err != nil {
@@ -99,22 +101,24 @@ func usedControllers() ([]cgroup1.Subsystem, error) {
 	return used, nil
 }
 
-func (c *cgroup) add(pid int) error {
+// Add moves a process to the group. Its later children are in the group as well.
+func (c *Group) Add(pid int) error {
 	if c.v2 != nil {
 		return c.v2.AddProc(uint64(pid))
 	}
 	return c.v1.Add(cgroup1.Process{Pid: pid})
 }
 
-func (c *cgroup) remove() error {
+// Remove removes the group, whose processes have ended.
+func (c *Group) Remove() error {
 	if c.v2 != nil {
 		return c.v2.Delete()
 	}
 	return c.v1.Delete()
 }
 
-// removeCgroup removes the control group of a machine that has ended, as far as it still exists.
-func removeCgroup(uid int) error {
+// removeGroup removes the control group of a machine that has ended, as far as it still exists.
+func removeGroup(uid int) error {
 	var errs []error
 	for _, controller := range []string{"", "memory", "cpu", "pids"} {
 		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cgroupParent, strconv.Itoa(uid)))
