@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -133,5 +134,31 @@ func receiverName(x ast.Expr) string {
 		default:
 			return ""
 		}
+	}
+}
+
+// maxCommandLines is how many lines cmd/custody may have without its tests: it has flags, wiring and text. What another program
+// would call belongs in a package.
+const maxCommandLines = 3999
+
+// TestCommandLines: cmd/custody has at most maxCommandLines lines without its tests.
+func TestCommandLines(t *testing.T) {
+	files, err := filepath.Glob("../cmd/custody/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of cmd/custody were found: %v", err)
+	}
+	lines := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	if lines > maxCommandLines {
+		t.Errorf("cmd/custody has %d lines without tests, more than %d: move what another program would call into a package", lines, maxCommandLines)
 	}
 }

@@ -12,8 +12,7 @@ import (
 type Checks struct {
 	Host      *host.Host
 	Templates template.Store
-	Hint      func(error) string // returns the remedy of an error, "" if none is known
-	Notice    func(string)       // receives progress messages of long checks
+	Notice    func(string) // receives progress messages of long checks
 }
 
 // All returns the findings about the machine, the isolation tier of runs, Vault if the environment names one, and the storage and

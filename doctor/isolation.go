@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
@@ -31,7 +32,7 @@ func (c Checks) vault(ctx context.Context) []Finding {
 func (c Checks) isolation(ctx context.Context) []Finding {
 	t, err := c.Templates.Open(ctx, "base")
 	if err != nil {
-		return []Finding{{Name: "template", Grade: Missing, Detail: err.Error(), Hint: c.Hint(err)}}
+		return []Finding{{Name: "template", Grade: Missing, Detail: err.Error(), Hint: remedy.Of(err)}}
 	}
 	found := []Finding{{Name: "template", Grade: OK, Detail: "base, kernel " + t.Release}}
 	isolation := Finding{Name: "isolation", Grade: OK}
@@ -48,7 +49,7 @@ func (c Checks) isolation(ctx context.Context) []Finding {
 		}
 	}
 	if err != nil {
-		isolation.Grade, isolation.Detail, isolation.Hint = Missing, err.Error(), c.Hint(err)
+		isolation.Grade, isolation.Detail, isolation.Hint = Missing, err.Error(), remedy.Of(err)
 		return append(found, isolation)
 	}
 	isolation.Detail = choice.Driver.Tier() + ": " + choice.Note

@@ -11,6 +11,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/notify"
@@ -33,7 +34,7 @@ func (c Checks) signingKey() Finding {
 	f := Finding{Name: "key", Grade: OK}
 	key, err := c.Host.Keys().Signing()
 	if err != nil {
-		f.Grade, f.Detail, f.Hint = Missing, err.Error(), c.Hint(err)
+		f.Grade, f.Detail, f.Hint = Missing, err.Error(), remedy.Of(err)
 		return f
 	}
 	f.Detail = strings.TrimSpace(key.Public) + ", " + c.Host.Keys().Kept()
@@ -53,7 +54,7 @@ func (c Checks) storeWorks(ctx context.Context) Finding {
 	}
 	switch dsn := c.Host.Config().Store; {
 	case err != nil:
-		f.Grade, f.Detail, f.Hint = Missing, err.Error(), c.Hint(err)
+		f.Grade, f.Detail, f.Hint = Missing, err.Error(), remedy.Of(err)
 	case dsn != "":
 		scheme, _, _ := strings.Cut(dsn, ":")
 		f.Detail = scheme + " answers"
@@ -107,7 +108,7 @@ func (c Checks) transport(ctx context.Context, config ship.Config) Finding {
 	config.Warn = func(text string) { warnings = append(warnings, text) }
 	r, err := ship.Dial(ctx, config)
 	if err != nil {
-		f.Grade, f.Detail, f.Hint = Missing, err.Error(), c.Hint(err)
+		f.Grade, f.Detail, f.Hint = Missing, err.Error(), remedy.Of(err)
 		return f
 	}
 	defer r.Close()
@@ -125,7 +126,7 @@ func (c Checks) sinks(ctx context.Context) []Finding {
 	var found []Finding
 	all, err := c.Host.Exporters().Statuses(ctx)
 	if err != nil {
-		found = append(found, Finding{Name: "export", Grade: Warn, Detail: err.Error(), Hint: c.Hint(err)})
+		found = append(found, Finding{Name: "export", Grade: Warn, Detail: err.Error(), Hint: remedy.Of(err)})
 	}
 	for _, s := range all {
 		found = append(found, sinkFinding(c.Host, s))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/hostlog"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
 )
 
@@ -119,4 +120,27 @@ func (ml ManifestLog) Witnesses(keys ...string) (*witness.Policy, error) {
 		}
 	}
 	return chosen.policy()
+}
+
+// GivenWitnesses returns the policy that a user names: "all" for host.yaml's witnesses, the file of a policy, or the keys
+// of some of host.yaml's witnesses.
+func (ml ManifestLog) GivenWitnesses(ctx context.Context, names []string) (*witness.Policy, error) {
+	var keys []string
+	if len(names) != 1 || names[0] != "all" {
+		for _, name := range names {
+			text, err := statement.KeyText(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			if len(names) == 1 && strings.Contains(text, "\n") {
+				return witness.ParsePolicy([]byte(text))
+			}
+			keys = append(keys, text)
+		}
+	}
+	p, err := ml.Witnesses(keys...)
+	if err == nil && p == nil {
+		err = errors.New(ConfigFile + " names no witnesses under log")
+	}
+	return p, err
 }

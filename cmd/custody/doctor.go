@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -25,13 +24,10 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	found := doctor.Checks{Host: h, Templates: templates, Hint: hint, Notice: a.Say}.All(a.ctx)
+	found := doctor.Checks{Host: h, Templates: templates, Notice: a.Say}.All(a.ctx)
 	if c.JSON {
-		enc := json.NewEncoder(a.stdout)
-		for _, f := range found {
-			if err := enc.Encode(f); err != nil {
-				return err
-			}
+		if err := console.WriteJSONLines(a.stdout, found); err != nil {
+			return err
 		}
 	} else if err := printFindings(a.stdout, found); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/export/sink"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/replay/forms"
 	"github.com/custody-project/custody/store"
 )
 
@@ -125,6 +126,28 @@ func (a *app) sayWrong(n uint64) {
 	}
 }
 
+// view writes one run in the form that --format names. It reports whether --format names such a form.
+func (c exportCmd) view(a *app, st store.Store) (bool, error) {
+	v, ok := forms.Named(c.Format)
+	if !ok {
+		return false, nil
+	}
+	runs, err := c.runs(a.ctx, st)
+	switch {
+	case err != nil:
+		return true, err
+	case len(runs) != 1:
+		return true, fmt.Errorf("%d runs have no %s together: name one", len(runs), v.Name)
+	case c.To != "":
+		return true, usageError{errors.New("--format " + v.Name + " goes to stdout: it is no format of a sink's")}
+	}
+	kinds, err := parseKinds(c.Kind)
+	if err != nil {
+		return true, err
+	}
+	return true, v.Write(a.ctx, a.stdout, st, runs[0], kinds)
+}
+
 // runs are those that the flags name.
 func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error) {
 	from, until, err := replay.ParseSpan(c.From, c.Until)
@@ -195,7 +218,7 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 		return err
 	}
 	defer a.Close(m)
-	m.exporters(a.ctx, exporters)
+	m.Exporters(a.ctx, exporters)
 	var following sync.WaitGroup
 	errs := make([]error, len(exporters))
 	for i, x := range exporters {

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
@@ -86,39 +84,11 @@ func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions,
 	if len(c.Witness) == 0 {
 		return o, nil
 	}
-	if o.Witnesses, err = witnesses(ctx, h, c.Witness); err != nil {
+	if o.Witnesses, err = h.ManifestLog().GivenWitnesses(ctx, c.Witness); err != nil {
 		return o, fmt.Errorf("--witness: %w", err)
 	}
 	if n := len(o.Witnesses.Peers()); c.Quorum > n {
 		return o, usageError{fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n)}
 	}
 	return o, nil
-}
-
-// witnesses is the policy that is named: all of host.yaml's, some of them by their keys, or a file's.
-func witnesses(ctx context.Context, h *host.Host, names []string) (*witness.Policy, error) {
-	if len(names) == 1 {
-		text, err := statement.KeyText(ctx, names[0])
-		if err != nil {
-			return nil, err
-		}
-		if strings.Contains(text, "\n") {
-			return witness.ParsePolicy([]byte(text))
-		}
-	}
-	var keys []string
-	if len(names) > 1 || names[0] != "all" {
-		for _, name := range names {
-			key, err := statement.KeyText(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			keys = append(keys, key)
-		}
-	}
-	p, err := h.ManifestLog().Witnesses(keys...)
-	if err == nil && p == nil {
-		err = errors.New(host.ConfigFile + " names no witnesses under log")
-	}
-	return p, err
 }

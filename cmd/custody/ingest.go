@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
+	"golang.org/x/mod/sumdb/note"
 )
 
 type ingestCmd struct {
@@ -41,9 +43,11 @@ func (c ingestCmd) Run(a *app) error {
 		a.Complain(fmt.Errorf("refused %s (%s), which is kept in the stream of the refused: %w", r.ID, r.Subject, r.Err))
 	}}
 	if len(c.Key) > 0 {
-		if opt.Keys, err = verifiers(a.ctx, "--key", c.Key); err != nil {
-			return err
+		keys, err := statement.OpenKeys(a.ctx, c.Key, statement.ParseVerifier)
+		if err != nil {
+			return fmt.Errorf("--key %w", err)
 		}
+		opt.Keys = note.VerifierList(keys...)
 	}
 	m, err := a.meter(c.Metrics)
 	if err != nil {
@@ -55,7 +59,7 @@ func (c ingestCmd) Run(a *app) error {
 		return err
 	}
 	var g *ship.Ingester
-	m.ingester(&opt, func() ship.Stats { return g.Stats() })
+	m.Ingester(&opt, func() ship.Stats { return g.Stats() })
 	g = ship.NewIngester(config, st, opt)
 	a.Say("taking segments from " + config.URL)
 	err = g.Run(a.ctx)

@@ -13,12 +13,13 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/run"
 )
 
@@ -84,22 +85,9 @@ func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app 
 	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
 	a.Messages = &console.Messages{Out: stderr, Name: "custody", Describe: func(err error) (text, h string) {
 		err = withHelp(err, a.command)
-		return wording(err), hint(err)
+		return remedy.Text(err), remedy.Of(err)
 	}}
 	return a
-}
-
-// noCore keeps this process and those that it begins, which have keys and values in their memory, from writing it
-// to a disk. The limit holds for files; a program that the kernel pipes cores to gets none of this process either.
-func noCore() error {
-	err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	if err == nil {
-		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	}
-	if err != nil {
-		return fmt.Errorf("forbid core files: %w", err)
-	}
-	return nil
 }
 
 // exitCode ends the program with a code and no message.
@@ -126,7 +114,7 @@ func execute(args []string) int {
 	stdout := console.NewOutput(ctx, os.Stdout)
 	a := newApp(ctx, os.Stdin, stdout, console.NewOutput(ctx, stderr))
 	a.ctx = flock.WithNotice(ctx, a.Say)
-	if err := noCore(); err != nil { // most commands may hold the signing key
+	if err := console.ForbidCores(); err != nil { // most commands may hold the signing key
 		a.Complain(err)
 		return exitFailed
 	}
@@ -211,6 +199,11 @@ func (a *app) home() (*host.Host, error) {
 		h.UseStore(a.store)
 	}
 	return h, nil
+}
+
+// meter serves this process's metrics at address. It returns nil, which measures nothing, if address is empty.
+func (a *app) meter(address string) (*hostmetrics.Meters, error) {
+	return hostmetrics.Serve(a.ctx, address, version(), a.Complain)
 }
 
 type versionCmd struct{}

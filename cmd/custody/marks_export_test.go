@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/replay/forms"
 	"github.com/custody-project/custody/store"
 )
 
@@ -41,12 +42,12 @@ func (r *recorded) exported(id string, rows map[string]map[uint64]store.State) {
 				r.Errorf("export --format %s to a file: %v, want %d marks: %s", format, err, len(rows[run]), data)
 			}
 		}
-		for _, v := range views() {
+		for _, v := range forms.Views() {
 			var out strings.Builder
-			err := exportCmd{Runs: []string{run}, Format: v.name}.Run(newApp(r.Context(), nil, &out, r.Output()))
+			err := exportCmd{Runs: []string{run}, Format: v.Name}.Run(newApp(r.Context(), nil, &out, r.Output()))
 			var wrong *store.MarkError
 			if errors.As(err, &wrong) != (len(rows[run]) > 0) || err != nil && wrong == nil {
-				r.Errorf("export --format %s of %s: %v", v.name, run, err)
+				r.Errorf("export --format %s of %s: %v", v.Name, run, err)
 			}
 		}
 	}

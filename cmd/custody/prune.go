@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,12 +96,7 @@ func (c runsCmd) deleted(a *app, h *host.Host) error {
 		return err
 	}
 	if c.JSON {
-		for _, d := range all {
-			if err := json.NewEncoder(a.stdout).Encode(d); err != nil {
-				return err
-			}
-		}
-		return nil
+		return console.WriteJSONLines(a.stdout, all)
 	}
 	if len(all) == 0 {
 		a.Say("retention has deleted no run on this host")

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redteam"
@@ -40,33 +38,18 @@ func (c redteamCmd) Run(a *app) error {
 
 func (c redteamCmd) list(a *app, list []redteam.Probe) error {
 	if c.JSON {
-		return printJSON(a, list)
+		return console.WriteJSONLines(a.stdout, list)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROBE\tFAMILY\tBYPASS\tWHAT IT TRIES")
-	for _, p := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.ID, p.Family, p.Bypass, p.Title)
-	}
-	return w.Flush()
-}
-
-func printJSON[T any](a *app, list []T) error {
-	enc := json.NewEncoder(a.stdout)
-	for _, v := range list {
-		if err := enc.Encode(v); err != nil {
-			return err
-		}
-	}
-	return nil
+	return redteam.WriteProbes(a.stdout, list)
 }
 
 // judge prints the outcomes.
 func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error {
 	if c.JSON {
-		if err := printJSON(a, outcomes); err != nil {
+		if err := console.WriteJSONLines(a.stdout, outcomes); err != nil {
 			return err
 		}
-	} else if err := table(a, outcomes); err != nil {
+	} else if err := redteam.WriteOutcomes(a.stdout, outcomes); err != nil {
 		return err
 	}
 	a.Say(fmt.Sprintf("run %s: custody timeline %s", run, run))
@@ -74,41 +57,4 @@ func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error 
 		return exitCode(code)
 	}
 	return nil
-}
-
-func table(a *app, outcomes []redteam.Outcome) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROBE\tFAMILY\tBLOCKED\tRECORDED\tWHAT THE RECORD SAYS")
-	var probes, held, controls, worked int
-	for _, o := range outcomes {
-		blocked := yes(o.Blocked)
-		if o.Control {
-			controls++
-			worked += count(o.Holds())
-			blocked = map[bool]string{true: "(works)", false: "DOES NOT WORK"}[!o.Blocked]
-		} else {
-			probes++
-			held += count(o.Holds())
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", o.ID, o.Family, blocked, yes(o.Recorded), console.Clean(o.Detail[:min(len(o.Detail), 160)]))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(a.stdout, "\n%d of %d probes blocked and recorded, %d of %d controls work\n", held, probes, worked, controls)
-	return err
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "NO"
-}
-
-func count(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/report"
@@ -53,7 +50,11 @@ func (c reportCmd) Run(a *app) error {
 	case c.JSON:
 		return r.JSON(a.stdout)
 	}
-	return summary(a.stdout, r)
+	if err := r.Summary(a.stdout); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, "\n-o DIR writes all of it, with each claim's records, signed.")
+	return err
 }
 
 // runs are those that the arguments name, of one tenant.
@@ -85,22 +86,5 @@ func (c reportCmd) write(a *app, issuer issue.Issuer, r *report.Report) error {
 	for _, key := range keys {
 		a.Say("an older key of this host signed some of these runs: give the verifier that one too, with a second --key: " + key)
 	}
-	return err
-}
-
-// summary prints the status of each control.
-func summary(w io.Writer, r *report.Report) error {
-	fmt.Fprintf(w, "Evidence toward %s, from %s.\n%s\n\n", r.Framework.Title, r.Scope.Text, r.Notice)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, c := range r.Controls {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.ID, strings.ToUpper(string(c.Status)[:1])+string(c.Status)[1:], c.Title)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, o := range r.Against {
-		fmt.Fprintf(w, "\nagainst %s: %s", strings.Join(o.Controls, ", "), o.Text)
-	}
-	_, err := fmt.Fprintln(w, "\n-o DIR writes all of it, with each claim's records, signed.")
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
@@ -55,7 +56,7 @@ func (c runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	meters.spool(o.Home)
+	meters.Spool(o.Home)
 	if meters != nil {
 		o.Meters = meters
 	}
@@ -148,7 +149,7 @@ func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	if res.Late != nil {
 		a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
 			strings.ReplaceAll(strings.TrimSpace(res.Late.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
-		if h := hint(res.Late); h != "" {
+		if h := remedy.Of(res.Late); h != "" {
 			a.Say("hint: " + h)
 		}
 	}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 )
@@ -89,13 +89,7 @@ func (c searchCmd) printRuns(a *app, hits iter.Seq2[store.Row, error], opt repla
 	}
 	switch {
 	case c.JSON:
-		out := json.NewEncoder(a.stdout)
-		for _, r := range runs {
-			if err := out.Encode(r); err != nil {
-				return err
-			}
-		}
-		return nil
+		return console.WriteJSONLines(a.stdout, runs)
 	case len(runs) == 0:
 		a.Say(noHits)
 		return nil

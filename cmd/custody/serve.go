@@ -11,6 +11,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/replay/forms"
 	"github.com/custody-project/custody/replay/serve"
 	"github.com/custody-project/custody/replay/show"
 	"github.com/custody-project/custody/store"
@@ -79,7 +80,7 @@ func (c serveCmd) target(a *app, h *host.Host) (store.Run, error) {
 
 // listen listens as config asks for, and returns the options that both kinds of service have.
 func (c serveCmd) listen(a *app, config access.Config) (serve.Options, net.Listener, error) {
-	exports, err := forms()
+	exports, err := forms.Exports()
 	if err != nil {
 		return serve.Options{}, nil, err
 	}

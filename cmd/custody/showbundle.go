@@ -13,6 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/replay/judge"
 	"github.com/custody-project/custody/replay/serve"
 	"github.com/custody-project/custody/store"
 )
@@ -75,7 +76,7 @@ func (a *app) redirected() error {
 // openBundle verifies a bundle and opens it to be read. One that does not hold is refused. One that cannot be judged, such as one
 // signed by a key that is not known here, is refused if keys were given, and otherwise opened with its doubt.
 func (a *app) openBundle(name string, keys []string) (*serve.Bundle, error) {
-	trust, err := (verifyCmd{Key: keys, Within: usualWithin}).trust(a.ctx)
+	trust, err := (verifyCmd{Key: keys, Within: judge.Within}).trust(a.ctx)
 	if err != nil {
 		return nil, err
 	}

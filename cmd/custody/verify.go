@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,19 +11,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
-	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay/judge"
 	"github.com/custody-project/custody/store"
 )
-
-// usualWithin is the default of verify's --within.
-const usualWithin = 24 * time.Hour
 
 const (
 	exitDoesNotHold   exitCode = 1
@@ -65,7 +58,7 @@ func (c verifyCmd) Run(a *app) error {
 	}
 	var status exitCode
 	errors.As(code, &status) // 0 if there is none
-	return errors.Join(json.NewEncoder(out).Encode(j.Document(c.What, int(status), hint(j.Err), time.Now())), code)
+	return errors.Join(json.NewEncoder(out).Encode(j.Document(c.What, int(status), remedy.Of(j.Err), time.Now())), code)
 }
 
 // judge finds out what is named, and verifies it.
@@ -112,60 +105,14 @@ func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
 	return judge.Run(a.ctx, h, st, run, t)
 }
 
-// trust is whom the flags name, else whom this host knows.
+// trust is what the flags give.
 func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
-	t := proof.Trust{Quorum: c.Quorum, Within: c.Within, Unlogged: c.Unlogged}
-	var err error
-	if t.Keys, t.Fleets, err = c.keys(ctx); err != nil {
-		return t, err
+	t, err := judge.Given{Keys: c.Key, FleetKeys: c.FleetKey, Witnesses: c.Witness, Quorum: c.Quorum, Within: c.Within, Since: c.Since,
+		Authorities: c.TSA, Unlogged: c.Unlogged}.Trust(ctx)
+	if misuse := new(judge.GivenError); errors.As(err, &misuse) {
+		err = usageError{err}
 	}
-	if c.Within <= 0 {
-		return t, usageError{fmt.Errorf("--within %s: give a time, such as 24h", c.Within)}
-	}
-	t.Witnesses, err = statement.OpenKeys(ctx, c.Witness, statement.ParseWitness)
-	if err != nil {
-		return t, fmt.Errorf("--witness %w", err)
-	}
-	if t.Quorum == 0 {
-		t.Quorum = len(t.Witnesses)
-	}
-	if t.Quorum < 0 || t.Quorum > len(t.Witnesses) {
-		return t, usageError{fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))}
-	}
-	if c.Since != "" {
-		if t.Since, err = regular.Given(ctx, c.Since, statement.MaxGiven); err != nil {
-			return t, err
-		}
-	}
-	return t, c.authorities(ctx, &t)
-}
-
-// keys are those of hosts and those of fleets' roots.
-func (c verifyCmd) keys(ctx context.Context) (hosts, fleets note.Verifiers, err error) {
-	if len(c.Key) == 0 && len(c.FleetKey) == 0 {
-		return host.KnownKeys()
-	}
-	if hosts, err = verifiers(ctx, "--key", c.Key); err == nil {
-		fleets, err = verifiers(ctx, "--fleet-key", c.FleetKey)
-	}
-	return hosts, fleets, err
-}
-
-func (c verifyCmd) authorities(ctx context.Context, t *proof.Trust) error {
-	for _, file := range c.TSA {
-		text, err := regular.Given(ctx, file, statement.MaxGiven)
-		if err != nil {
-			return err
-		}
-		if t.Authorities == nil {
-			t.Authorities = x509.NewCertPool()
-		}
-		if !t.Authorities.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--tsa %s has no certificate in PEM", file)
-		}
-		t.Stamped = true
-	}
-	return nil
+	return t, err
 }
 
 // cannotBeJudged reports why a check could not be made, and returns the exit code for that.
@@ -179,15 +126,6 @@ func (a *app) cannotBeJudged(err error) error {
 	}
 	a.Complain(err)
 	return exitCannotBeKnown
-}
-
-// verifiers are those of the keys that a flag names, each a file or the key itself.
-func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers, error) {
-	list, err := statement.OpenKeys(ctx, keys, statement.ParseVerifier)
-	if err != nil {
-		return nil, fmt.Errorf("%s %w", flag, err)
-	}
-	return note.VerifierList(list...), nil
 }
 
 // conclude prints a judgement and turns it into the exit code.

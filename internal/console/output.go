@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -106,4 +107,15 @@ func TerminalWidth(w io.Writer) (width int, ok bool) {
 		width = 0
 	}
 	return width, true
+}
+
+// WriteJSONLines writes each element of list as one line of JSON.
+func WriteJSONLines[T any](w io.Writer, list []T) error {
+	enc := json.NewEncoder(w)
+	for _, v := range list {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }

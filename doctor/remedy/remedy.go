@@ -1,4 +1,5 @@
-package main
+// Package remedy describes errors to the user of a command line: what went wrong, and what to do about it.
+package remedy
 
 import (
 	"errors"
@@ -18,12 +19,12 @@ import (
 	"github.com/custody-project/custody/vmm/tier"
 )
 
-// hinter is an error that knows what to do about itself.
+// hinter is an error that has its own remedy.
 type hinter interface{ Hint() string }
 
-var hints = []struct {
-	err  error
-	hint string
+var remedies = []struct {
+	err    error
+	remedy string
 }{
 	{qemu.ErrMissing, "install it: apt-get install qemu-system-x86 (on arm64: qemu-system-arm), or run `make deps`"},
 	{template.ErrNotFound, "`custody template ls` shows what there is; `custody template build base` makes the default one"},
@@ -41,11 +42,11 @@ var hints = []struct {
 	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},
 }
 
-// notAllowed is about files: of system calls the kernel says the same for many reasons.
+// notAllowed is the remedy of errors of files only. The kernel denies system calls with the same error for many reasons.
 const notAllowed = "the files belong to another user: run it as the user who owns $CUSTODY_HOME"
 
-// hint returns what the user can do about an error, "" when nothing is known.
-func hint(err error) string {
+// Of returns what the user can do about an error, or "" if nothing is known.
+func Of(err error) string {
 	var h hinter
 	if errors.As(err, &h) {
 		return h.Hint()
@@ -56,9 +57,9 @@ func hint(err error) string {
 	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, unix.ENOSPC) && (p.Path == os.Stdout.Name() || p.Path == os.Stderr.Name()) {
 		return "make room where " + p.Path + " leads: the output is not complete"
 	}
-	for _, known := range hints {
+	for _, known := range remedies {
 		if errors.Is(err, known.err) {
-			return known.hint
+			return known.remedy
 		}
 	}
 	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, os.ErrPermission) {
@@ -67,8 +68,8 @@ func hint(err error) string {
 	return ""
 }
 
-// wording is what an error says without what hint says.
-func wording(err error) string {
+// Text returns the text of an error without the remedy that Of returns.
+func Text(err error) string {
 	text := err.Error()
 	if p := new(project.Error); errors.As(err, &p) && p.Hint != "" {
 		text = strings.TrimSuffix(text, "; "+p.Hint)

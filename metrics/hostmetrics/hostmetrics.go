@@ -1,4 +1,6 @@
-package main
+// Package hostmetrics connects the metrics of a process with the parts of a host that it measures: the log's spool,
+// an ingester, exporters.
+package hostmetrics
 
 import (
 	"context"
@@ -13,35 +15,36 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// meters are this process's metrics, if someone wants them; nil: no one does.
-type meters struct {
+// Meters are the metrics of this process. A nil *Meters measures nothing. Its methods are safe for concurrent use, except
+// Close.
+type Meters struct {
 	*metrics.Set
 	done sync.WaitGroup
 	stop context.CancelFunc
 }
 
-// meter serves metrics at address from now on, nothing when it is empty. The caller closes it.
-func (a *app) meter(address string) (*meters, error) {
+// Serve serves the metrics of this process at address until Close, which the caller must call. It returns nil if address
+// is empty. version is the program's. failed is called with an error that ends the service early.
+func Serve(ctx context.Context, address, version string, failed func(error)) (*Meters, error) {
 	if address == "" {
 		return nil, nil
 	}
-	m := &meters{Set: metrics.New(version())}
-	l, err := metrics.Listen(a.ctx, address, false)
+	m := &Meters{Set: metrics.New(version)}
+	l, err := metrics.Listen(ctx, address, false)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(a.ctx))
-	m.stop = stop
+	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.done.Go(func() {
 		if err := m.ServeOn(ctx, l); err != nil {
-			a.Complain(err)
+			failed(err)
 		}
 	})
 	return m, nil
 }
 
-// Close ends the serving.
-func (m *meters) Close() error {
+// Close ends the service.
+func (m *Meters) Close() error {
 	if m != nil {
 		m.stop()
 		m.done.Wait()
@@ -49,15 +52,16 @@ func (m *meters) Close() error {
 	return nil
 }
 
-// spool reports how much of the host's logs the store does not have.
-func (m *meters) spool(h *host.Host) {
+// Spool measures how many bytes of the host's logs the store does not have.
+func (m *Meters) Spool(h *host.Host) {
 	if m != nil {
-		m.Spool(func() (used, limit int64) { return h.Shipping().Unshipped(), int64(h.Config().Spool) })
+		m.Set.Spool(func() (used, limit int64) { return h.Shipping().Unshipped(), int64(h.Config().Spool) })
 	}
 }
 
-// ingester counts an ingester's commits, and what it refused.
-func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
+// Ingester adds callbacks to opt that count the ingester's commits and the segments that it refused.
+// stats returns the ingester's statistics; it is not called before the metrics are read.
+func (m *Meters) Ingester(opt *ship.IngestOptions, stats func() ship.Stats) {
 	if m == nil {
 		return
 	}
@@ -79,28 +83,28 @@ func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
 		refused(r)
 	}
 	m.Lag(metrics.Store, func() (time.Duration, uint64) {
-		s := g()
+		s := stats()
 		return s.Oldest, uint64(s.Segments)
 	})
 }
 
-// exporters keeps each sink's counters up to its exporter's, until the meters are closed.
-func (m *meters) exporters(ctx context.Context, all []host.Exporter) {
+// Exporters updates each sink's counters from its exporter's, every second until ctx is done. Close waits for that.
+func (m *Meters) Exporters(ctx context.Context, all []host.Exporter) {
 	if m == nil {
 		return
 	}
 	for _, x := range all {
 		k := m.Sink(x.Stats().Name)
 		k.Lag(lagOf(ctx, x))
-		last := addUp(k, x, export.Stats{}) // what was delivered before is there from the first scrape
+		last := addUp(k, x, export.Stats{}) // the first scrape includes what was delivered before
 		m.done.Go(func() { keepCount(ctx, k, x, last) })
 	}
 }
 
-// lagOf measures how far behind an exporter is, as custody export --status does. While the store cannot
-// be read it gives the last figure, with the age that it has by now.
+// lagOf measures the lag of an exporter as custody export --status does. While the store cannot be read,
+// it returns the last lag, increased by the time since then.
 func lagOf(ctx context.Context, x host.Exporter) metrics.LagFunc {
-	var mu sync.Mutex
+	var mu sync.Mutex // guards last
 	var last export.Behind
 	return func() (time.Duration, uint64) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -115,7 +119,7 @@ func lagOf(ctx context.Context, x host.Exporter) metrics.LagFunc {
 	}
 }
 
-// keepCount adds up what an exporter does, each second.
+// keepCount adds the exporter's progress to the counters every second.
 func keepCount(ctx context.Context, k *metrics.Sink, x host.Exporter, last export.Stats) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -129,7 +133,7 @@ func keepCount(ctx context.Context, k *metrics.Sink, x host.Exporter, last expor
 	}
 }
 
-// addUp adds what an exporter did since last.
+// addUp adds the exporter's progress since last to the counters.
 func addUp(k *metrics.Sink, x host.Exporter, last export.Stats) export.Stats {
 	s := x.Stats()
 	k.Exported(int(s.Sent - last.Sent))
