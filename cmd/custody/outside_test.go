@@ -150,8 +150,8 @@ func TestFsckRolledBack(t *testing.T) {
 	for _, name := range []string{"all", vkey, policy} {
 		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: compared with witness witness.example at http://"+address, "hint: newer data is gone")
 	}
-	outcome("an unknown witness", fsckCmd{Witness: []string{"witness.other+12345678+AAAA"}}, 2, "is not one of log.witnesses")
-	outcome("no checkpoint", fsckCmd{Since: policy}, 1, "hint: give a checkpoint of this host's log")
+	outcome("an unknown witness", fsckCmd{Witness: []string{"witness.other+12345678+AAAA"}}, 2, "is not in log.witnesses")
+	outcome("no checkpoint", fsckCmd{Since: policy}, 1, "hint: use a checkpoint of this host's log")
 
 	// The log goes on from there without the witness: it has two histories.
 	stop()

@@ -253,7 +253,7 @@ func TestVerifyLive(t *testing.T) {
 // sqlite changes the store behind Custody's back.
 func (d *door) sqlite(stated string) {
 	d.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(d.home, "custody.db"))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(d.home, "custody.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		d.Fatal(err)
 	}
