@@ -27,7 +27,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// childEnv makes the test binary a resolver, so that it can be measured as a process.
+// childEnv makes the test binary run as a resolver, so that it can be measured as a separate process.
 const childEnv = "CUSTODY_DNS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a resolver with a record in dir and rules for all that is asked here.
+// child runs a resolver with a record in dir and rules that allow all names of the benchmarks.
 func child(dir, server string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -108,8 +108,7 @@ func benchPolicy() (*netpolicy.Policy, error) {
 	return netpolicy.New(rules)
 }
 
-// constant is a table of names that costs nothing and does not grow: its own
-// costs are measured elsewhere.
+// constant is a table of names with constant answers, so that its costs, which other benchmarks measure, do not count.
 type constant struct{}
 
 func (constant) Synthetic(string) (netip.Addr, error) { return netpolicy.FirstSynthetic, nil }
@@ -117,14 +116,13 @@ func (constant) Open(string, netip.Addr, netpolicy.Mode, time.Time, uint64) erro
 	return nil
 }
 
-// process is a server that is measured, like the load before whatever else the
-// machine does.
+// process is a server under measurement. It runs with a high priority, like the load.
 type process struct {
 	addr string
 	pid  int
 }
 
-// processors are those that a process may have.
+// processors are the lists of processors on which a process may run.
 type processors struct{ cpus, procs string }
 
 var (
@@ -179,14 +177,13 @@ func awaitPort(t testing.TB, addr string) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Fatalf("nothing listens on %s", addr)
+	t.Fatalf("no server listens on %s", addr)
 }
 
-// BenchmarkResolver measures the resolver beside CoreDNS 1.15.0, as processes that
-// have processor 0 while the load and the upstream server have another. q/cpu-s is
-// questions by second of processor time, what one core can do; it does not depend
-// on what else the machine does. The resolver's record is on: each question is
-// redacted against 20 values, encoded, written and fsynced before its answer leaves.
+// BenchmarkResolver compares the resolver with CoreDNS 1.15.0. Both run as processes on processor 0; the load and the
+// upstream server run on another. q/cpu-s is queries per second of processor time, the capacity of one core; it does not
+// depend on other load. The resolver records: each query is redacted against 20 values, encoded, written and fsynced
+// before its answer is sent.
 //
 //	synthetic  a gateway name              against template
 //	warm       1,000 direct names, cached  against forward behind cache
@@ -212,7 +209,7 @@ func BenchmarkResolver(b *testing.B) {
 func saturate(b *testing.B, p process, question func(int) string, n int) {
 	keepTo(b, runtime.NumCPU()-1)
 	l := &load{server: p.addr, name: question}
-	l.closed(b, 2000, 4, 64) // warms up
+	l.closed(b, 2000, 4, 64) // warm-up
 	var lost int64
 	cpu := cpuOf(b, p.pid)
 	for b.Loop() {
@@ -227,11 +224,10 @@ func saturate(b *testing.B, p process, question func(int) string, n int) {
 	b.ReportMetric(float64(lost), "lost")
 }
 
-// BenchmarkChurn asks 5,000 questions a second about names with a thousand
-// addresses, 16 in an answer and TTL 0, so that each is asked upstream. The
-// authority by itself is the measure for what the resolver adds, and disk that for
-// what making a few records durable takes at best. All take turns of a second; the figures
-// are medians over the turns, as other work on the machine makes some of them bad.
+// BenchmarkChurn sends 5,000 queries a second for names with a thousand addresses, 16 in an answer with TTL 0, so that
+// each query goes upstream. The upstream server and the disk are measured alone for comparison: authority without the
+// resolver, and disk with fsyncs of a few records. The three take turns of one second; the results are medians over the
+// turns, because other load on the machine distorts some of them.
 func BenchmarkChurn(b *testing.B) {
 	const turns = 15
 	up := newAuthority(b, 16, 1000, 0)
@@ -266,7 +262,7 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
-// fsyncs writes and fsyncs 3 KB n times, 5 ms apart, and returns how long each took, sorted.
+// fsyncs writes and fsyncs 3 KB n times, 5 ms apart, and returns the sorted durations.
 func fsyncs(b *testing.B, n int) (out []time.Duration) {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "f"))
@@ -284,9 +280,8 @@ func fsyncs(b *testing.B, n int) (out []time.Duration) {
 	return out
 }
 
-// BenchmarkGrowth asks for a thousand new names a second for a minute, one half
-// gateway names and one half direct ones, and then as many again: what the
-// resolver keeps of them is bounded, so the second minute adds nothing.
+// BenchmarkGrowth asks for a thousand new names a second for a minute, half of them gateway names and half direct names,
+// and then for as many again. The resolver's memory is bounded, so it must not grow in the second minute.
 func BenchmarkGrowth(b *testing.B) {
 	up := newAuthority(b, 4, 1000, 60)
 	p := startCustody(b, all, "udp://"+up.addr.String())

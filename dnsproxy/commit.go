@@ -13,10 +13,10 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxBatch is how many answers wait for the disk together.
+// maxBatch bounds the number of answers that one Sync makes durable.
 const maxBatch = 512
 
-// commit is the committer: it makes posted events durable, in batches, and only then releases the answers.
+// commit is the committer: it makes posted events durable in batches, and then sends their answers.
 func (s *session) commit(ctx context.Context) {
 	var batch, again []*pending
 	buf := make([]byte, 0, maxUDP)
@@ -45,7 +45,7 @@ func (s *session) commit(ctx context.Context) {
 	}
 }
 
-// gather adds what is there already.
+// gather adds the queries that are already in the queue.
 func (s *session) gather(batch []*pending) []*pending {
 	for len(batch) < maxBatch {
 		select {
@@ -69,8 +69,8 @@ func last(batch []*pending) uint64 {
 	return seq
 }
 
-// opened opens the path for the traffic that follows from an answer. If the policy in force no longer allows it, or the
-// path cannot be opened, a different answer is needed, and that has to become durable first: it goes into again.
+// opened opens the path for the traffic that the answer allows. If the policy in force no longer allows it, or the path
+// cannot be opened, a different answer is needed, which must first become durable: opened appends p to again.
 func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) bool {
 	if len(p.open) == 0 {
 		return true
@@ -99,7 +99,7 @@ func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) boo
 	return true
 }
 
-// stillAllowed reports whether a policy that came after the decision comes to the same.
+// stillAllowed reports whether the policy in force comes to the same decision.
 func (s *session) stillAllowed(policy *netpolicy.Policy, p *pending) bool {
 	if p.via == netpolicy.Gateway {
 		return netpolicy.Decide(policy, netpolicy.Question{Name: p.name, Via: p.via}).Allow
@@ -107,7 +107,7 @@ func (s *session) stillAllowed(policy *netpolicy.Policy, p *pending) bool {
 	return !slices.ContainsFunc(p.open, func(a netip.Addr) bool { return !s.may(policy, p, a) })
 }
 
-// send lets the answer go. It is the end of the question.
+// send sends the answer and frees the query.
 func (s *session) send(p *pending, buf []byte) {
 	defer p.free()
 	if p.silent {
@@ -125,8 +125,7 @@ func (s *session) send(p *pending, buf []byte) {
 	}
 }
 
-// why is the text of a denial for the client. A long rule is cut, so that run and
-// seq stay.
+// why returns the text of a denial for the client. It cuts a long rule, so that the run and seq fit.
 func (p *pending) why(run string) string {
 	const most = 100
 	rule := p.rule
@@ -136,8 +135,7 @@ func (p *pending) why(run string) string {
 	return fmt.Sprintf("rule %s, run %s, seq %d", rule, run, p.seq)
 }
 
-// finding posts something that a reviewer should look at. It is durable with the
-// event that is posted next.
+// finding posts a finding. It becomes durable with the event that is posted next.
 func (s *session) finding(ctx context.Context, f audit.Finding) error {
 	_, err := s.cfg.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindFinding, Finding: &f})
 	return err

@@ -11,21 +11,20 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Why a question is refused, beside netpolicy's reasons.
+// Reasons for which queries are refused, in addition to netpolicy's.
 const (
 	reasonClass    = "only class IN is answered"
 	reasonName     = "not a host name"
 	reasonType     = "only A, AAAA, HTTPS and SVCB are answered"
-	reasonBusy     = "too many questions wait for upstream servers"
+	reasonBusy     = "too many queries wait for upstream servers"
 	reasonUpstream = "upstream: "
 	reasonNames    = "no address for the name: "
 	reasonChanged  = "the policy has changed and no longer allows this"
-	reasonOpen     = "the way to the address could not be opened: "
-	reasonSecret   = "the name holds a secret"
+	reasonOpen     = "the path to the address could not be opened: "
+	reasonSecret   = "the name contains a secret"
 )
 
-// take decides on a question and posts what it came to. It returns false if the
-// question went to a worker or ended here.
+// take decides on a query and posts the event. It returns false if a worker got the query or the query has ended.
 func (s *session) take(ctx context.Context, p *pending) bool {
 	s.count.questions.Add(1)
 	g := s.cfg.Live.Current()
@@ -61,7 +60,7 @@ func (s *session) take(ctx context.Context, p *pending) bool {
 	return s.synthetic(ctx, p, ev)
 }
 
-// begin sets p back to nothing decided, and returns an event for an empty answer.
+// begin resets p, and returns an event for an empty answer.
 func (s *session) begin(p *pending, g netpolicy.Generation) *audit.DNS {
 	p.reply, p.silent, p.open, p.rule, p.under = reply{}, false, nil, netpolicy.Default, g
 	ev := &audit.DNS{
@@ -74,7 +73,7 @@ func (s *session) begin(p *pending, g netpolicy.Generation) *audit.DNS {
 	return ev
 }
 
-// synthetic answers with the address that stands for the name.
+// synthetic answers with the name's synthetic address.
 func (s *session) synthetic(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	addr, err := s.cfg.Names.Synthetic(p.name)
 	if err != nil {
@@ -86,7 +85,7 @@ func (s *session) synthetic(ctx context.Context, p *pending, ev *audit.DNS) bool
 	return s.post(ctx, p, ev)
 }
 
-// deny answers that the guest does not get what it asked for.
+// deny refuses the query.
 func (s *session) deny(ctx context.Context, p *pending, ev *audit.DNS, rcode int, info uint16, reason string) bool {
 	s.count.denied.Add(1)
 	ev.Verdict, ev.Reason = audit.Deny, reason
@@ -94,7 +93,7 @@ func (s *session) deny(ctx context.Context, p *pending, ev *audit.DNS, rcode int
 	return s.post(ctx, p, ev)
 }
 
-// fail answers that an allowed name has no answer just now.
+// fail answers that the lookup of an allowed name failed.
 func (s *session) fail(ctx context.Context, p *pending, ev *audit.DNS, reason string) bool {
 	ev.Reason = reason[:min(len(reason), maxReason)]
 	p.open = nil
@@ -102,10 +101,10 @@ func (s *session) fail(ctx context.Context, p *pending, ev *audit.DNS, reason st
 	return s.post(ctx, p, ev)
 }
 
-// maxReason bounds, in bytes, errors in the record that others had a hand in.
+// maxReason bounds, in bytes, the length of errors in the record that contain data of other parties.
 const maxReason = 500
 
-// post gives the event its place in the record. If that fails, the query stays without an answer.
+// post posts the event. If that fails, the query gets no answer.
 func (s *session) post(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	ev.RCode = dns.RcodeToString[p.reply.rcode]
 	seq, err := s.cfg.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindDNS, DNS: ev})
@@ -116,7 +115,7 @@ func (s *session) post(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	return true
 }
 
-// unrecorded ends a question that the record does not take.
+// unrecorded ends a query whose event the recorder did not accept.
 func (s *session) unrecorded(p *pending) bool {
 	s.count.unrecorded.Add(1)
 	p.free()

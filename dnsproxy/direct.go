@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// direct answers with real addresses: cached ones, or a worker's.
+// direct answers with the name's real addresses, from the cache or through a worker.
 func (s *session) direct(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	if a, ok := s.cached(p.name, p.qtype); ok {
 		return s.resolved(ctx, p, ev, a)
@@ -28,7 +28,7 @@ func (s *session) direct(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	return s.fail(ctx, p, ev, reasonBusy)
 }
 
-// work is one worker.
+// work runs one worker.
 func (s *session) work(ctx context.Context) {
 	for p := range s.jobs {
 		if s.resolve(ctx, p) {
@@ -37,8 +37,8 @@ func (s *session) work(ctx context.Context) {
 	}
 }
 
-// resolve asks upstream. The question may have waited: it is decided on again
-// with the policy of now, but upstream is asked only here.
+// resolve resolves the name upstream. Because the query may have waited, resolve decides on it again with the policy in
+// force.
 func (s *session) resolve(ctx context.Context, p *pending) bool {
 	g := s.cfg.Live.Current()
 	v := netpolicy.Decide(g.Policy, netpolicy.Question{Name: p.name, Via: netpolicy.Direct})
@@ -55,7 +55,7 @@ func (s *session) resolve(ctx context.Context, p *pending) bool {
 	return s.resolved(ctx, p, ev, a)
 }
 
-// resolved answers with what upstream said, as far as the policy goes.
+// resolved answers with the addresses of the upstream answer that the policy allows.
 func (s *session) resolved(ctx context.Context, p *pending, ev *audit.DNS, a upstream.Answer) bool {
 	ev.Upstream, ev.Cached, ev.LatencyNS = a.Server, a.Cached, int64(a.Latency)
 	for _, name := range a.Chain {
@@ -82,8 +82,7 @@ func (s *session) resolved(ctx context.Context, p *pending, ev *audit.DNS, a ups
 	return s.post(ctx, p, ev)
 }
 
-// sift parts the addresses that the guest may have from those that it may not.
-// Of the former there are at most MaxAddrs.
+// sift separates the addresses that the guest may receive, at most MaxAddrs, from the others.
 func (s *session) sift(p *pending, addrs []netip.Addr) (given, dropped []netip.Addr) {
 	for _, a := range addrs {
 		switch {
@@ -96,9 +95,8 @@ func (s *session) sift(p *pending, addrs []netip.Addr) (given, dropped []netip.A
 	return given, dropped
 }
 
-// may reports whether the guest may be given an address for the name: it is of the
-// type that was asked for, the policy allows it, and if it is one of the host's own, a
-// rule names it.
+// may reports whether the guest may receive an address for the name: it has the requested type, the policy allows it,
+// and, if it is an address of the host, a rule names it.
 func (s *session) may(policy *netpolicy.Policy, p *pending, a netip.Addr) bool {
 	if a.Is4() != (p.qtype == dns.TypeA) || a.Is4In6() {
 		return false
@@ -111,10 +109,10 @@ func (s *session) may(policy *netpolicy.Policy, p *pending, a netip.Addr) bool {
 	})
 }
 
-// maxListed bounds the addresses that the record lists as dropped.
+// maxListed bounds the dropped addresses that the record lists.
 const maxListed = 32
 
-// listDropped lists addresses that the guest does not get, and how many more there were.
+// listDropped lists dropped addresses, and the number of further ones.
 func listDropped(dropped []netip.Addr, more int) []string {
 	var out []string
 	for i, a := range dropped {

@@ -16,10 +16,9 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// lastOnly is a log that keeps the last record: enough for a fuzzer, whose
-// record would fill the disk.
+// lastOnly is a log that keeps only the last record, because a fuzzer's record would fill the disk.
 type lastOnly struct {
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards the fields below
 	seq  uint64
 	body []byte
 }
@@ -34,7 +33,7 @@ func (l *lastOnly) Append(_ context.Context, s redact.Sealed) (uint64, error) {
 
 func (l *lastOnly) Sync(context.Context, uint64) error { return nil }
 
-// answers is an upstream that always has the same addresses in its cache.
+// answers is an upstream with fixed addresses in its cache.
 type answers []netip.Addr
 
 func (a answers) Cached(string, uint16) (upstream.Answer, bool) {
@@ -45,10 +44,9 @@ func (a answers) Resolve(context.Context, string, uint16) (upstream.Answer, erro
 	return upstream.Answer{Addrs: a}, nil
 }
 
-// FuzzServer sends any packet through the whole of the server but its sockets. It
-// never panics; what leaves is a response that miekg/dns reads, with the question's id;
-// an address is in it only if Decide allows the name that miekg/dns reads in the
-// question, and then each address is one that was opened before.
+// FuzzServer sends packets through the whole server except its sockets. The server must not panic; each reply must be a
+// response with the query's id that miekg/dns can parse; it may contain addresses only if Decide allows the name that
+// miekg/dns parses from the query, and only addresses that were opened before.
 func FuzzServer(f *testing.F) {
 	rules := policy(f, gatewayRule(f, "a.test"), gatewayRule(f, "*.w.test"), directRule(f, "*.d.test", "10.0.0.0/8"))
 	for _, name := range []string{"a.test", "x.w.test", "y.d.test", "evil.test", "w.test", ".", `a\.w.test`, `x\.y.w.test`} {
@@ -87,10 +85,10 @@ func FuzzServer(f *testing.F) {
 		p.read(copy(p.packet[:], packet))
 		before := log.seq
 		if !s.take(t.Context(), p) {
-			t.Fatal("the question went nowhere")
+			t.Fatal("the query was lost")
 		}
 		if log.seq == before {
-			t.Fatal("the question is not in the record")
+			t.Fatal("the query is not in the record")
 		}
 		var again []*pending
 		if !s.opened(t.Context(), p, &again) {
@@ -108,7 +106,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// judge holds a reply against what miekg/dns and Decide make of the packet.
+// judge checks a reply against the packet as miekg/dns and Decide understand it.
 func judge(t *testing.T, rules *netpolicy.Policy, names *table, packet, out []byte, size int) {
 	t.Helper()
 	var r dns.Msg
@@ -118,7 +116,7 @@ func judge(t *testing.T, rules *netpolicy.Policy, names *table, packet, out []by
 	if len(r.Answer) == 0 {
 		return
 	}
-	// miekg/dns may not read all of the packet: only the question counts.
+	// miekg/dns may reject a part of the packet; only the question counts
 	asked, end, err := dns.UnpackDomainName(packet, headerSize)
 	if err != nil || end+4 > len(packet) || asked != r.Question[0].Name {
 		t.Fatalf("an address for %s in answer to % x: %v", r.Question[0].Name, packet, err)
@@ -157,8 +155,8 @@ func rdata(rr dns.RR) []byte {
 	return nil
 }
 
-// FuzzParse compares parse with miekg/dns: a packet in which parse finds no flaw, miekg/dns reads in the same way; and
-// what miekg/dns reads as an ordinary query, parse does, too.
+// FuzzParse compares parse with miekg/dns: miekg/dns must read a packet in which parse finds no flaw in the same way,
+// and parse must accept what miekg/dns reads as an ordinary query.
 func FuzzParse(f *testing.F) {
 	f.Add(template(f, "api.example.test"))
 	f.Add(template(f, `a\.b.test`))
@@ -181,7 +179,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if err != nil { // options and other records are not looked into
+		if err != nil { // parse does not check options and other records
 			return
 		}
 		got, ok := netpolicy.Name(m.Question[0].Name)

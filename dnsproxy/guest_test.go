@@ -22,8 +22,8 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// inNamespace runs f in a network namespace without a name, in which the
-// resolver's address is up, and which is gone when nothing uses it any more.
+// inNamespace runs f in an unnamed network namespace with the resolver's address. The kernel removes the namespace after
+// its last use.
 func inNamespace(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -37,7 +37,7 @@ func inNamespace(t *testing.T, f func()) {
 		}
 		defer ns.Close()
 		lo, err := netlink.LinkByName("lo")
-		for _, a := range []netip.Addr{netpolicy.Gateway4, netpolicy.Gateway6} { // libc asks for AAAA only where there is IPv6
+		for _, a := range []netip.Addr{netpolicy.Gateway4, netpolicy.Gateway6} { // libc asks for AAAA only with IPv6
 			if err == nil {
 				err = netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
 			}
@@ -54,7 +54,7 @@ func inNamespace(t *testing.T, f func()) {
 	<-done
 }
 
-// TestLibc has the C library's resolver ask, as programs in a guest do.
+// TestLibc sends queries through the C library's resolver, as programs in a guest do.
 //
 //	+-- namespace ---------------------------------+
 //	| getent --resolv.conf--> 198.18.0.1:53 Server |--> upstream on the host's loopback
@@ -90,7 +90,7 @@ func TestLibc(t *testing.T) {
 		defer func() { cancel(); <-served }()
 		for _, c := range []struct {
 			args string
-			want []string // addresses; none: it fails
+			want []string // addresses; none: the lookup fails
 		}{
 			{"ahosts api.test", []string{"198.18.1.0"}},
 			{"ahostsv4 API.test", []string{"198.18.1.0"}},
@@ -104,7 +104,7 @@ func TestLibc(t *testing.T) {
 				t.Errorf("getent %s: %v, want %v", c.args, got, c.want)
 			}
 		}
-		if got := getent(t, conf, "ahostsv6", "many.direct.test"); len(got) != 30 { // does not fit without EDNS: over TCP
+		if got := getent(t, conf, "ahostsv6", "many.direct.test"); len(got) != 30 { // too large without EDNS: over TCP
 			t.Errorf("%d of 30 addresses", len(got))
 		}
 	})
@@ -115,12 +115,12 @@ func TestLibc(t *testing.T) {
 		}
 	}
 	if tcp == 0 {
-		t.Error("libc did not come back over TCP for what was truncated")
+		t.Error("libc did not retry the truncated answer over TCP")
 	}
 }
 
-// getent runs it in the namespace of the calling thread, with a resolv.conf of
-// its own, and returns the addresses that it prints, each once.
+// getent runs getent in the calling thread's namespace with a separate resolv.conf, and returns the distinct addresses
+// that it prints.
 func getent(t *testing.T, conf string, args ...string) (out []string) {
 	t.Helper()
 	script := `mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec getent "$@"`
@@ -140,8 +140,7 @@ func getent(t *testing.T, conf string, args ...string) (out []string) {
 	return out
 }
 
-// TestNothingStays counts goroutines and descriptors before a server that has
-// had everything under way, and after it.
+// TestNothingStays: after a busy server ends, there are as many goroutines and descriptors as before.
 func TestNothingStays(t *testing.T) {
 	z := newZone(t, func(dns.ResponseWriter, *dns.Msg) {}) // silent
 	descriptors := func() int {

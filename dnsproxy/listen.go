@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// readUDP is the reader of the UDP socket. Errors of single packets, such as
-// those of ICMP, are passed over.
+// readUDP reads the UDP socket. It ignores errors of single packets, such as those of ICMP.
 func (s *session) readUDP(ctx context.Context) error {
 	for {
 		p := newPending()
@@ -34,7 +33,7 @@ func (s *session) readUDP(ctx context.Context) error {
 	}
 }
 
-// retryPause keeps a socket that fails again and again from taking a core.
+// retryPause limits the CPU use of a socket that fails repeatedly.
 const retryPause = 10 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -46,7 +45,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// accept takes TCP connections, up to the bound; one too many is closed immediately.
+// accept accepts TCP connections up to the limit, and closes further ones immediately.
 func (s *session) accept(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -73,14 +72,14 @@ func (s *session) accept(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// The bounds of one connection.
+// Limits of one connection.
 const (
-	maxInFlight  = 32 // questions that were read and not yet answered
+	maxInFlight  = 32 // queries that were read and not yet answered
 	writeTimeout = 5 * time.Second
 )
 
 // stream is a TCP connection. Its reader and its writer are one goroutine each. A query takes a slot before it is read,
-// and gives it back when its reply is written or there is none; so a client that does not read blocks no other one.
+// and releases it when its reply is written or omitted. So a client that does not read replies blocks no other client.
 type stream struct {
 	net.Conn
 	slots chan struct{} // one for each question in flight
@@ -95,9 +94,8 @@ func (c *stream) reply(p *pending) {
 	c.out <- p.pack(make([]byte, 0, 512), p.reply, 1<<16-1)
 }
 
-// serveTCP answers on a connection until its client is silent for too long, goes
-// away, or sends what is no message. Each message has to be complete within the same
-// time, so sending it byte by byte gains nothing.
+// serveTCP serves a connection until its client is idle for too long, closes it, or sends a malformed message. A message
+// must be complete within the idle time, so that a slow sender cannot hold the connection.
 func (s *session) serveTCP(ctx context.Context, raw net.Conn) {
 	c := &stream{Conn: raw, slots: make(chan struct{}, maxInFlight), out: make(chan []byte, maxInFlight)}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
@@ -106,7 +104,7 @@ func (s *session) serveTCP(ctx context.Context, raw net.Conn) {
 	writer.Go(c.write)
 	for ctx.Err() == nil && s.readTCP(ctx, c) {
 	}
-	for range maxInFlight { // those in flight are answered first
+	for range maxInFlight { // wait for the queries in flight
 		c.slots <- struct{}{}
 	}
 	close(c.out)
@@ -114,7 +112,7 @@ func (s *session) serveTCP(ctx context.Context, raw net.Conn) {
 	raw.Close()
 }
 
-// readTCP reads and takes one question; false if there will be no other.
+// readTCP reads and takes one query. It returns false if no other follows.
 func (s *session) readTCP(ctx context.Context, c *stream) bool {
 	c.slots <- struct{}{}
 	p := newPending()
@@ -131,8 +129,8 @@ func (s *session) readTCP(ctx context.Context, c *stream) bool {
 	return ok
 }
 
-// read reads one message into buf (RFC 7766, section 8). A message that does not fit fills buf, and is the last. n is
-// negative if there is none.
+// read reads one message into buf (RFC 7766, section 8). A message that is too long fills buf, and is the last. n is
+// negative if there is no message.
 func (c *stream) read(buf []byte, idle time.Duration) (n int, ok bool) {
 	c.SetReadDeadline(time.Now().Add(idle))
 	var head [2]byte
@@ -148,7 +146,7 @@ func (c *stream) read(buf []byte, idle time.Duration) (n int, ok bool) {
 	return n, fits && size >= headerSize
 }
 
-// write is the writer. After an error the connection is closed and what follows is let go.
+// write is the writer. After an error it closes the connection and discards the remaining replies.
 func (c *stream) write() {
 	for msg := range c.out {
 		c.SetWriteDeadline(time.Now().Add(writeTimeout))

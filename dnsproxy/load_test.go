@@ -21,14 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load puts questions to a server and checks that each gets an address.
+// load sends queries to a server and checks that each is answered with an address.
 type load struct {
 	server string
-	name   func(i int) string // of the i-th question; all of one length
-	next   atomic.Int64       // the next question's number
+	name   func(i int) string // the i-th name; all have the same length
+	next   atomic.Int64       // the number of the next query
 }
 
-// template packs a query for the name, with EDNS as stub resolvers send it.
+// template packs a query for the name, with EDNS as stub resolvers use it.
 func template(t testing.TB, name string) []byte {
 	t.Helper()
 	var m dns.Msg
@@ -39,7 +39,7 @@ func template(t testing.TB, name string) []byte {
 	return b
 }
 
-// rename puts another name of the same length and the same dots into a query.
+// rename replaces the name in a query with one of the same length and label lengths.
 func rename(query []byte, name string) {
 	at := headerSize
 	for label := range strings.SplitSeq(name, ".") {
@@ -48,8 +48,8 @@ func rename(query []byte, name string) {
 	}
 }
 
-// closed asks n questions from so many sockets, with so many open at a time on
-// each: as fast as the server answers. It returns how many got no answer in time.
+// closed sends n queries from the given number of sockets, with window open queries on each, as fast as the server
+// answers. It returns the number of queries without an answer in time.
 func (l *load) closed(t testing.TB, n, sockets, window int) (lost int64) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -106,9 +106,8 @@ func (l *load) pump(c *net.UDPConn, query []byte, limit int64, window int, misse
 	}
 }
 
-// paced asks so many questions a second for so long, whether answered or not, and
-// returns how long each answer took from when its question was due, sorted. What
-// the sockets lose on a busy machine has no answer.
+// paced sends queries at the given rate for the duration, whether they are answered or not, and returns the sorted
+// latencies, measured from the time at which each query was due. Packets that a busy machine drops have no latency.
 func (l *load) paced(t testing.TB, rate int, took time.Duration) []time.Duration {
 	t.Helper()
 	c, err := net.Dial("udp", l.server)
@@ -149,8 +148,8 @@ func (l *load) paced(t testing.TB, rate int, took time.Duration) []time.Duration
 	return out
 }
 
-// authority is an upstream server that costs little: it answers every question
-// with addresses drawn from a thousand, or always the same.
+// authority is a cheap upstream server. It answers every query with random addresses out of a thousand, or always with
+// the same.
 type authority struct {
 	addr  netip.AddrPort
 	asked atomic.Int64
@@ -186,7 +185,7 @@ func (a *authority) serve(c *net.UDPConn, perAnswer, outOf int, ttl uint32) {
 	}
 }
 
-// quantile of a sorted row.
+// quantile returns a quantile of sorted durations.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -194,8 +193,8 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(float64(len(sorted))*q), len(sorted)-1)]
 }
 
-// cpuOf returns the processor time of all threads of a process, in user and
-// kernel: unlike the clock it does not depend on what else the machine does.
+// cpuOf returns the processor time of all threads of a process, in user and kernel mode, which other load on the machine
+// does not affect.
 func cpuOf(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -204,7 +203,7 @@ func cpuOf(t testing.TB, pid int) time.Duration {
 	for _, task := range tasks {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
 		if err != nil {
-			continue // it has just ended
+			continue // it has ended
 		}
 		ns, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
 		check(t, err)
@@ -223,11 +222,10 @@ func rss(t testing.TB, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// urgent is how the load and what is measured stand to other processes.
+// urgent is the nice value of the load and the measured process.
 const urgent = "-15"
 
-// keepTo puts all threads of this process on one processor, before other
-// processes, until the test ends.
+// keepTo runs all threads of this process on one processor, with a high priority, until the test ends.
 func keepTo(t testing.TB, cpu int) {
 	t.Helper()
 	var set unix.CPUSet

@@ -8,36 +8,36 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// pending is a question on its way to its answer. It belongs to one goroutine at a time.
+// pending is a query that is being answered. Only one goroutine at a time uses it.
 //
-//	read --parse, decide--> posted --Sync--> durable --Open--> answered
-//	          |               ^                |
-//	          +--> a worker --+                +--> posted again: the policy changed, or Open failed
-//	          +--> dropped (the record does not take it)
+//		read --parse, decide--> posted --Sync--> durable --Open--> answered
+//		          |               ^                |
+//		          +--> a worker --+                +--> posted again: the policy changed, or Open failed
+//	                        +--> dropped (the recorder did not accept it)
 type pending struct {
 	query
 	from netip.AddrPort // over UDP
 	conn *stream        // over TCP, else nil
 
 	reply  reply
-	silent bool // no reply leaves
+	silent bool // no reply is sent
 	seq    uint64
-	rule   string // that decided
+	rule   string // the rule that decided
 
-	// What is opened before the answer leaves.
+	// The path that is opened before the answer is sent.
 	open  []netip.Addr
 	via   netpolicy.Mode
-	life  time.Duration        // from then on; 0 for the sandbox's
-	under netpolicy.Generation // of the policy by which it was decided
+	life  time.Duration        // how long open is valid; 0: for the sandbox's life
+	under netpolicy.Generation // the policy of the decision
 
-	packet [maxQuery + 1]byte // one more, to detect what is too long
+	packet [maxQuery + 1]byte // one byte more, to detect packets that are too long
 }
 
 var pendings = sync.Pool{New: func() any { return new(pending) }}
 
 func newPending() *pending { return pendings.Get().(*pending) }
 
-// read takes the packet's first n bytes for the question.
+// read parses the packet's first n bytes as the query.
 func (p *pending) read(n int) { p.query = parse(p.packet[:n]) }
 
 // proto returns the record's name for the transport of the query.
@@ -48,7 +48,7 @@ func (p *pending) proto() string {
 	return "udp"
 }
 
-// free ends a question, answered or not.
+// free releases p after the query has ended, with or without an answer.
 func (p *pending) free() {
 	if p.conn != nil {
 		p.conn.done()

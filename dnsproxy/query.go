@@ -9,11 +9,11 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// query is a question as a guest put it. Its slices are views into the packet.
+// query is a parsed query of a guest. Its slices point into the packet.
 type query struct {
 	id       uint16
 	flags    uint16
-	question []byte // name, type and class as they stand in the packet
+	question []byte // name, type and class, as in the packet
 	// name is in the form of netpolicy.Name if it is a host name, and otherwise as
 	// RFC 4343 (section 2.1) escapes it, which netpolicy.Name never accepts.
 	name   string
@@ -21,21 +21,20 @@ type query struct {
 	qtype  uint16
 	class  uint16
 	edns   bool
-	size   int // of the largest UDP answer that the client takes
+	size   int // of the largest UDP answer that the client accepts
 	flawed *flaw
 }
 
-// flaw is why a packet gets no answer to its question.
+// flaw is the reason for which a query is not answered.
 type flaw struct {
 	rcode  int // of the reply; drop for none
 	reason string
 }
 
-// drop stands for no reply at all.
+// drop means that no reply is sent.
 const drop = -1
 
-// What can be wrong with a packet. Replies to replies are how loops begin, so
-// those and what has no header get none.
+// Flaws of a packet. Responses and packets without a header get no reply, because replies to replies cause loops.
 var (
 	flawShort    = &flaw{drop, "not a DNS message: shorter than a header"}
 	flawResponse = &flaw{drop, "a response, not a query"}
@@ -59,15 +58,15 @@ const (
 
 const (
 	headerSize = 12
-	// maxQuery is beyond what any query needs: a name, an OPT record and its options.
+	// maxQuery is the size of the largest query that is accepted: a name, an OPT record and its options fit.
 	maxQuery = 1232
-	// minUDP is what every client takes (RFC 1035, section 4.2.1); maxUDP is what
-	// passes the guest's link in one piece whatever the client says.
+	// minUDP is a size that every client accepts (RFC 1035, section 4.2.1); maxUDP is a size that fits the guest's link
+	// without fragmentation, and limits the client's value.
 	minUDP, maxUDP = 512, 1232
 )
 
-// parse reads a packet, which may be malformed in any way: flawed then describes the flaw, and the fields that were
-// read before it are set. It is strict, and reads no more of a query than an answer needs: it ignores EDNS options.
+// parse parses a packet, which may be malformed in any way. If it is, flawed is set, and so are the fields before the
+// flaw. parse is strict, and reads only what an answer needs: it ignores EDNS options.
 func parse(msg []byte) query {
 	q := query{size: minUDP}
 	if len(msg) < headerSize {
@@ -102,8 +101,8 @@ func parse(msg []byte) query {
 
 var errSyntax = errors.New("malformed")
 
-// readQuestion reads the question at the head of b. A name is made of
-// labels only: nothing stands before it that a pointer could point to.
+// readQuestion reads the question at the start of b. The name must consist of labels only: no earlier name exists to
+// which a compression pointer could point.
 func (q *query) readQuestion(b []byte) (rest []byte, err error) {
 	var text [4 * 255]byte // each byte of a name is at most \DDD
 	name, plain, i := text[:0], true, 0
@@ -140,9 +139,8 @@ func (q *query) readQuestion(b []byte) (rest []byte, err error) {
 	return b[i+4:], nil
 }
 
-// appendLabel appends a label in lower case. A byte that host names do not have is
-// escaped, so that above all a dot within a label is never one between labels; plain
-// becomes false.
+// appendLabel appends a label in lower case. It escapes bytes that host names cannot contain, so that a dot within a
+// label cannot be mistaken for a separator; plain becomes false.
 func appendLabel(name, label []byte, plain bool) ([]byte, bool) {
 	for _, c := range label {
 		switch {
@@ -159,8 +157,8 @@ func appendLabel(name, label []byte, plain bool) ([]byte, bool) {
 	return name, plain
 }
 
-// readAdditional looks for the OPT record (RFC 6891, section 6.1). Others, such as
-// signatures, have no meaning here, but must be well formed.
+// readAdditional finds the OPT record (RFC 6891, section 6.1). It ignores other records, such as signatures, but they
+// must be well formed.
 func (q *query) readAdditional(b []byte, count int) *flaw {
 	for range count {
 		rr, rest, ok := cutRecord(b)
@@ -183,7 +181,7 @@ func (q *query) readAdditional(b []byte, count int) *flaw {
 	return nil
 }
 
-// record is the head of a resource record.
+// record is the start of a resource record.
 type record struct {
 	root  bool // the owner is the root
 	kind  uint16

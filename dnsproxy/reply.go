@@ -7,13 +7,13 @@ import (
 	"github.com/miekg/dns"
 )
 
-// reply is the answer to a client. All addresses belong to the name that was asked
-// for: CNAMEs are in the record, the guest has no use for them.
+// reply is the answer to a client. All addresses belong to the name in the query: CNAMEs are only recorded, because the
+// guest does not need them.
 type reply struct {
 	rcode int
-	addrs []netip.Addr // all of the type that was asked for
+	addrs []netip.Addr // all of the type in the query
 	ttl   uint32       // seconds
-	// info and text give the reason for a refusal as an extended DNS error (RFC 8914), to clients that speak EDNS.
+	// info and text are the reason for a refusal, sent as an extended DNS error (RFC 8914) to clients that use EDNS.
 	info uint16
 	text string
 }
@@ -26,9 +26,9 @@ const (
 	nameHere = 0xc000 | headerSize        // a pointer to the question's name
 )
 
-// pack appends the reply to buf, which must be empty, as one message of at most
-// limit bytes. What does not fit is left out: the text of an error first, then addresses,
-// which sets the bit that makes the client come back over TCP (RFC 2181, section 9).
+// pack appends the reply to buf, which must be empty, as one message of at most limit bytes. If it is too long, pack
+// omits the text of an error, and then addresses. If it omits addresses it sets the truncation bit, so that the client
+// retries over TCP (RFC 2181, section 9).
 func (q *query) pack(buf []byte, r reply, limit int) []byte {
 	flags := flagResponse | flagAvailable | q.flags&(opcodeMask|flagRecursion|flagChecking) | uint16(r.rcode)&0xf
 	buf = binary.BigEndian.AppendUint16(buf, q.id)
@@ -76,8 +76,8 @@ func appendAddr(buf []byte, a netip.Addr, ttl uint32) []byte {
 	return append(buf, b[:]...)
 }
 
-// appendOPT answers EDNS with EDNS (RFC 6891, section 6.1.1), and with an
-// extended error if there is one and it fits below limit.
+// appendOPT answers EDNS with EDNS (RFC 6891, section 6.1.1), and with an extended error if there is one and it fits
+// into limit.
 func appendOPT(buf []byte, r reply, limit int) []byte {
 	buf = append(buf, 0)
 	buf = binary.BigEndian.AppendUint16(buf, dns.TypeOPT)

@@ -16,31 +16,29 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Names is the table that the other enforcers go by.
+// Names maps names to addresses for all enforcers of the policy.
 type Names interface {
-	// Synthetic returns the address that stands for a name, always the same one.
+	// Synthetic returns the name's synthetic address, which never changes.
 	Synthetic(name string) (netip.Addr, error)
-	// Open lets the guest reach addr as name, until then; the zero time is for the
-	// sandbox's life. It is called after the event seq is durable and before the answer
-	// leaves, from one goroutine of each Serve.
+	// Open allows the guest to reach addr as name until the given time; the zero time means for the sandbox's life. Open
+	// is called after the event seq is durable and before the answer is sent, by one goroutine of each Serve.
 	Open(name string, addr netip.Addr, via netpolicy.Mode, until time.Time, seq uint64) error
 }
 
-// Recorder is the part of audit.Recorder that is used. Events that were posted
-// become durable in order: Sync of one is Sync of all before it.
+// Recorder is the part of audit.Recorder that a Server uses. Posted events become durable in order: Sync of one event
+// covers all before it.
 type Recorder interface {
 	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Resolver finds real addresses; upstream.Client implements it. If it also has a method Cached like that client's, its
-// cached answers are used first.
+// Resolver resolves names to real addresses; upstream.Client implements it. If it also has a method Cached like
+// upstream.Client's, its cached answers are used first.
 type Resolver interface {
 	Resolve(ctx context.Context, name string, qtype uint16) (upstream.Answer, error)
 }
 
-// Config is what a Server needs. The first five are required; of the others the
-// zero values take the defaults.
+// Config has the options of a Server. The first five are required; the zero values of the others mean their defaults.
 type Config struct {
 	Live     *netpolicy.Live
 	Names    Names
@@ -48,22 +46,23 @@ type Config struct {
 	Upstream Resolver
 	Run      string // sent to clients with a denial
 
-	// Self reports whether an address is the host's own; those are treated like special
-	// ones. nil: none is known.
+	// Self reports whether an address belongs to the host. Such addresses are treated like special-purpose ones. nil:
+	// the host's addresses are not known.
 	Self func(netip.Addr) bool
 
-	// Secret reports whether a name that the policy allows holds a secret: then no one is asked. nil: none does.
+	// Secret reports whether a name that the policy allows contains a secret; such a name is not looked up. nil: no name
+	// does.
 	Secret func(name string) bool
 
 	SyntheticTTL time.Duration // default 60 s
-	MinTTL       time.Duration // of direct answers, whatever upstream says; default 10 s
+	MinTTL       time.Duration // of direct answers, whatever the upstream TTL; default 10 s
 	MaxTTL       time.Duration // default 5 min
-	Grace        time.Duration // for which a direct answer can be used beyond its TTL; default 30 s
+	Grace        time.Duration // how long a direct answer can be used beyond its TTL; default 30 s
 	MaxAddrs     int           // in one direct answer; default 32
-	Workers      int           // questions asked upstream at a time, default 64
-	Queue        int           // that wait for a worker, and for the record; default 1024
-	Conns        int           // TCP connections at a time, default 64
-	Idle         time.Duration // for which a TCP connection may be silent, default 10 s
+	Workers      int           // concurrent upstream lookups, default 64
+	Queue        int           // queries that wait for a worker, and for the record; default 1024
+	Conns        int           // concurrent TCP connections, default 64
+	Idle         time.Duration // idle timeout of a TCP connection, default 10 s
 }
 
 func (c *Config) fill() {
@@ -81,14 +80,14 @@ func (c *Config) fill() {
 	}
 }
 
-// Stats counts what a Server did since it was made.
+// Stats counts the events of a Server since New.
 type Stats struct {
-	Questions  uint64 // packets that came in
+	Questions  uint64 // packets received
 	Denied     uint64
 	Overloaded uint64 // direct names, answered SERVFAIL because all workers were busy
-	Unrecorded uint64 // not answered because the record did not take the event
-	Unsent     uint64 // answers that the socket did not take
-	Refused    uint64 // TCP connections beyond the bound
+	Unrecorded uint64 // not answered because the recorder did not accept the event
+	Unsent     uint64 // answers that the socket did not accept
+	Refused    uint64 // TCP connections over the limit
 }
 
 type counters struct {
@@ -103,7 +102,7 @@ type Server struct {
 	count  counters
 }
 
-// New returns a Server that serves nothing yet.
+// New returns a Server; call Serve to start it.
 func New(c Config) *Server {
 	c.fill()
 	s := &Server{cfg: c, watch: newWatch()}
@@ -122,15 +121,14 @@ func (s *Server) Stats() Stats {
 	return Stats{c.questions.Load(), c.denied.Load(), c.overloaded.Load(), c.unrecorded.Load(), c.unsent.Load(), c.refused.Load()}
 }
 
-// UDPConn is what Serve needs of the socket that it is given, a *net.UDPConn.
+// UDPConn is the part of *net.UDPConn that Serve needs.
 type UDPConn interface {
 	ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err error)
 	WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error)
 }
 
-// Serve answers on pc, which must be a UDPConn, and on ln until ctx ends or pc
-// fails. It closes both, and returns when all it started has ended: nil if
-// because of ctx. Answers that are not durable by then are not given.
+// Serve serves pc, which must be a UDPConn, and ln until ctx ends or pc fails. It closes both, and returns when all its
+// goroutines have ended: nil if ctx ended. Answers that are not durable by then are not sent.
 func (s *Server) Serve(ctx context.Context, pc net.PacketConn, ln net.Listener) error {
 	udp, ok := pc.(UDPConn)
 	if !ok {
@@ -162,7 +160,7 @@ type session struct {
 	out  chan *pending // posted, to the committer; full: the sender waits
 }
 
-// run ends its parts in the order in which queries pass through them, so that no part sends to one that has ended.
+// run stops its parts in the order in which queries pass through them, so that no part sends to one that has ended.
 func (s *session) run(ctx context.Context, cancel func(), ln net.Listener) error {
 	var readers, workers, committer sync.WaitGroup
 	var udpErr, tcpErr error

@@ -20,8 +20,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// TestDecisions asks each kind of name for each kind of record, over both
-// transports, and holds the reply against the record.
+// TestDecisions queries each kind of name for each type, over both transports, and compares the reply with the record.
 func TestDecisions(t *testing.T) {
 	z := newZone(t, records(t, map[string][]string{
 		"db.direct.test. A":    {"db.direct.test. 60 IN A 93.184.216.34"},
@@ -89,7 +88,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%s %s over %s: addresses %v, want %s", c.name, dns.Type(c.qtype), network, got, c.addr)
 			}
 			if i == 1 && (c.addr == "" && c.rcode == missing) {
-				c.asked++ // it has no SOA, so it is not kept
+				c.asked++ // no SOA: not cached
 			}
 			all := s.records(t)
 			e := all[len(all)-1]
@@ -97,7 +96,7 @@ func TestDecisions(t *testing.T) {
 			denied := c.rcode == refused
 			if d == nil || d.RCode != dns.RcodeToString[c.rcode] || d.Rule != c.rule || (d.Verdict == audit.Deny) != denied || denied != (d.Reason != "") ||
 				d.Type != dns.Type(c.qtype).String() || d.Proto != network || d.Generation != 1 || len(d.Answers) != len(got) || d.Synthetic != strings.HasPrefix(c.addr, "198.18.") {
-				t.Errorf("%s %s over %s is in the record as %+v", c.name, dns.Type(c.qtype), network, d)
+				t.Errorf("%s %s over %s is recorded as %+v", c.name, dns.Type(c.qtype), network, d)
 			}
 			if want := fmt.Sprintf("rule %s, run %s, seq %d", c.rule, testRun, e.Seq); denied && text != want {
 				t.Errorf("%s: extended error text %q, want %q", c.name, text, want)
@@ -117,7 +116,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestNoPolicy: without a policy there are no answers, and no upstream question.
+// TestNoPolicy: without a policy the server answers no query and sends none upstream.
 func TestNoPolicy(t *testing.T) {
 	s := newSite(t, Config{})
 	s.live.Set(nil)
@@ -126,7 +125,7 @@ func TestNoPolicy(t *testing.T) {
 	}
 }
 
-// TestAddresses has upstream answers that should not pass as they are.
+// TestAddresses: upstream answers with addresses that must not be passed on unchanged.
 func TestAddresses(t *testing.T) {
 	public := "93.184.216.34"
 	thousand := make([]string, 0, 1000)
@@ -194,7 +193,7 @@ func TestAddresses(t *testing.T) {
 	check("self.p.test", dns.TypeA, 0, 1, 0, 60)
 }
 
-// TestRebinding answers with a public address first, and with others from then on.
+// TestRebinding: upstream answers first with a public address, and then with others.
 func TestRebinding(t *testing.T) {
 	turns := []string{"93.184.216.34", "169.254.169.254", "93.184.216.35", "10.0.0.1"}
 	turn := 0
@@ -215,7 +214,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestUpstreamFails: clear errors, and the record names the server that failed.
+// TestUpstreamFails: when upstream fails, the error is clear, and the record names the server that failed.
 func TestUpstreamFails(t *testing.T) {
 	silent := newZone(t, func(dns.ResponseWriter, *dns.Msg) {})
 	failing := newZone(t, func(w dns.ResponseWriter, r *dns.Msg) { w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)) })
@@ -231,7 +230,7 @@ func TestUpstreamFails(t *testing.T) {
 	}
 }
 
-// TestDurableFirst looks into the record on the disk when a way is opened.
+// TestDurableFirst: the record is on the disk before a path is opened.
 func TestDurableFirst(t *testing.T) {
 	z := newZone(t, records(t, map[string][]string{"b.test. A": {"b.test. 60 IN A 93.184.216.34"}}))
 	s := newSite(t, Config{Upstream: z.client(t)}, gatewayRule(t, "a.test"), directRule(t, "b.test"))
@@ -244,7 +243,7 @@ func TestDurableFirst(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%+v is opened before its record is on the disk", o)
+		t.Errorf("%+v was opened before its record was on the disk", o)
 	}
 	s.names.mu.Unlock()
 	s.ask(t, "a.test", dns.TypeA)
@@ -254,7 +253,7 @@ func TestDurableFirst(t *testing.T) {
 	}
 }
 
-// TestStall fills the disk: no answer leaves and no path is opened until there is space.
+// TestStall: while the disk is full, no answer is sent and no path is opened.
 func TestStall(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	s.ask(t, "a.test", dns.TypeA)
@@ -270,7 +269,7 @@ func TestStall(t *testing.T) {
 	}
 	select {
 	case err := <-answered:
-		t.Errorf("an answer, or %v, while the record stands still", err)
+		t.Errorf("an answer, or %v, while the record is stalled", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	if n := len(s.names.all()); n != 1 {
@@ -304,7 +303,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestNoRecord: when the record is closed there are no answers, and no findings.
+// TestNoRecord: when the record is closed, there are no answers and no findings.
 func TestNoRecord(t *testing.T) {
 	s := newSite(t, Config{Recorder: closedRecorder{}}, gatewayRule(t, "a.test"))
 	for _, name := range []string{"a.test", "evil.test"} {
@@ -320,14 +319,13 @@ func TestNoRecord(t *testing.T) {
 	}
 }
 
-// closedRecorder is that of a run that is over.
+// closedRecorder is the recorder of a run that has ended.
 type closedRecorder struct{}
 
 func (closedRecorder) Post(context.Context, audit.Event) (uint64, error) { return 0, wal.ErrClosed }
 func (closedRecorder) Sync(context.Context, uint64) error                { return wal.ErrClosed }
 
-// revoking is a table in which asking for the address changes the policy, as if
-// that happened between the decision and the answer.
+// revoking is a table that changes the policy in Synthetic, that is, between the decision and the answer.
 type revoking struct {
 	*table
 	next *netpolicy.Policy
@@ -338,7 +336,7 @@ func (r *revoking) Synthetic(name string) (netip.Addr, error) {
 	return r.table.Synthetic(name)
 }
 
-// TestPolicyChange has the policy change under a question that was decided on.
+// TestPolicyChange: the policy changes after the decision on a query.
 func TestPolicyChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		next  []netpolicy.Rule
@@ -358,7 +356,7 @@ func TestPolicyChange(t *testing.T) {
 	}
 }
 
-// TestTableFails: what cannot be opened is not answered as if it were.
+// TestTableFails: a name whose path cannot be opened is not answered.
 func TestTableFails(t *testing.T) {
 	names := newTable()
 	names.fail = errors.New("the map is full")
@@ -379,7 +377,7 @@ func TestTableFails(t *testing.T) {
 	}
 }
 
-// TestOverload has one worker, which waits for a silent server: the others get an answer immediately.
+// TestOverload: while the only worker waits for a silent server, other queries are answered immediately.
 func TestOverload(t *testing.T) {
 	release := make(chan struct{})
 	z := newZone(t, func(w dns.ResponseWriter, r *dns.Msg) {
@@ -404,10 +402,10 @@ func TestOverload(t *testing.T) {
 		}
 	}
 	if m := s.ask(t, "g.test", dns.TypeA); len(m.Answer) != 1 {
-		t.Errorf("a gateway name waits behind direct ones: %s", m)
+		t.Errorf("a gateway name waits for direct ones: %s", m)
 	}
 	if got := s.Stats().Overloaded; got != n-3 {
-		t.Errorf("%d were too many, want %d", got, n-3)
+		t.Errorf("%d queries were refused as overload, want %d", got, n-3)
 	}
 	close(release)
 	for range 3 {

@@ -35,8 +35,8 @@ func check(t testing.TB, err error) {
 
 const testRun = "r-test"
 
-// site is one sandbox's resolver as it stands in life: a real record on a disk, a
-// real upstream client, and sockets on loopback.
+// site is one sandbox's resolver as in production: a real record on a disk, a real upstream client, and sockets on
+// loopback.
 //
 //	test --UDP, TCP--> Server --UDP, TCP--> upstream servers that the test made
 //	                     |  \--> table (Names)
@@ -95,7 +95,7 @@ func (s *site) record(t testing.TB) Recorder {
 	return recorder{audit.NewRecorder(s.log, redact.New([]byte("0123456789abcdef0123456789abcdef"))), s.log}
 }
 
-// recorder is a real one, and its log for Sync.
+// recorder is a real recorder, with its log for Sync.
 type recorder struct {
 	*audit.Recorder
 	*wal.Log
@@ -112,7 +112,7 @@ func (s *site) serve(t testing.TB) {
 	t.Cleanup(func() { check(t, s.stop()) })
 }
 
-// records returns the payloads of what is in the record now.
+// records returns the payloads in the record.
 func (s *site) records(t testing.TB) (out []audit.Record) {
 	t.Helper()
 	paths, err := wal.Segments(s.dir)
@@ -141,7 +141,7 @@ func (s *site) lastDNS(t testing.TB) audit.DNS {
 	return audit.DNS{}
 }
 
-// ask asks over UDP with EDNS.
+// ask queries over UDP with EDNS.
 func (s *site) ask(t testing.TB, name string, qtype uint16) *dns.Msg {
 	t.Helper()
 	return s.askOver(t, "udp", name, qtype)
@@ -175,7 +175,7 @@ func addrs(t testing.TB, m *dns.Msg) (out []netip.Addr) {
 		case *dns.AAAA:
 			a, _ = netip.AddrFromSlice(rr.AAAA)
 		default:
-			t.Fatalf("a record that is no address: %s", rr)
+			t.Fatalf("not an address record: %s", rr)
 		}
 		out = append(out, a)
 	}
@@ -220,10 +220,10 @@ func directRule(t testing.TB, pattern string, ranges ...string) netpolicy.Rule {
 
 // table is the sandbox's table of names.
 type table struct {
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the fields below
 	byName map[string]netip.Addr
 	opened []opened
-	fail   error          // of Open
+	fail   error          // the error of Open
 	onOpen func(o opened) // called by Open, before it returns
 	live   *netpolicy.Live
 }
@@ -297,7 +297,7 @@ func (f faultyFile) Sync() error {
 	return f.File.Sync()
 }
 
-// zone is a DNS server on loopback, UDP and TCP, whose handler is the test's.
+// zone is a DNS server on loopback, over UDP and TCP, with the test's handler.
 type zone struct {
 	addr  netip.AddrPort
 	asked atomic.Int64
@@ -322,7 +322,7 @@ func newZone(t testing.TB, answer func(w dns.ResponseWriter, r *dns.Msg)) *zone 
 	return z
 }
 
-// ports returns sockets on a port that is free for both.
+// ports returns a UDP and a TCP socket on the same port.
 func ports(t testing.TB) (net.PacketConn, net.Listener) {
 	t.Helper()
 	for range 100 {
@@ -338,15 +338,15 @@ func ports(t testing.TB) (net.PacketConn, net.Listener) {
 	return nil, nil
 }
 
-// client returns an upstream client for the zone.
+// client returns an upstream client of the zone.
 func (z *zone) client(t testing.TB) *upstream.Client {
 	c := upstream.New([]upstream.Server{{Proto: upstream.UDP, Addr: z.addr}}, upstream.Options{Attempt: time.Second, Total: 3 * time.Second})
 	t.Cleanup(c.Close)
 	return c
 }
 
-// records answers each question with records in zone file form, by name and type,
-// such as "a.test. A"; what is not there is NXDOMAIN.
+// records answers each question with records in zone file form, by name and type, such as "a.test. A". All other names
+// are NXDOMAIN.
 func records(t testing.TB, zone map[string][]string) func(dns.ResponseWriter, *dns.Msg) {
 	t.Helper()
 	parsed := map[string][]dns.RR{}

@@ -11,9 +11,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// BenchmarkTake is the work on one question without sockets and disk: parse, decide,
-// redact and encode the event, pack the answer. wire is the share of parse and pack, and
-// miekg what reading and writing the same with miekg/dns takes.
+// BenchmarkTake measures the work on one query without sockets and disk: parse, decide, redact and encode the event,
+// pack the answer. wire measures parse and pack alone, and miekg the same with miekg/dns.
 func BenchmarkTake(b *testing.B) {
 	var live netpolicy.Live
 	live.Set(policy(b, gatewayRule(b, "*.gatew.test"), directRule(b, "*.direc.test")))

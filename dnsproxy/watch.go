@@ -15,47 +15,46 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// When names look like data. Ordinary names of CDNs and load balancers stay
-// below: they have up to 32 random characters in a row, and few of them are asked for.
+// Thresholds at which names look like data. Ordinary names of CDNs and load balancers stay below them: they have up to
+// 32 random characters in a row, and few such names are looked up.
 const (
-	longData   = 120              // characters below a domain, in one name
+	longData   = 120              // characters below a domain in one name
 	longRun    = 36               // random characters in a row, in one name
-	countedRun = 16               // from which on names are added up,
-	manyData   = 1500             // to so many characters
-	manyNames  = 400              // distinct names below one domain, of whatever look
-	window     = 10 * time.Minute // for both sums
+	countedRun = 16               // the length from which on random characters are added up,
+	manyData   = 1500             // and the sum that is reported
+	manyNames  = 400              // distinct names below one domain, random or not
+	window     = 10 * time.Minute // for both counts
 )
 
-// How much is kept and reported.
+// Limits of memory and of findings.
 const (
-	maxDomains  = 1024 // watched at a time; the one seen least recently is forgotten
-	sketchBits  = 2048 // a domain; enough to count manyNames
-	maxFindings = 30   // a window, over all domains
+	maxDomains  = 1024 // watched domains; the least recently used one is evicted
+	sketchBits  = 2048 // per domain; enough to count manyNames
+	maxFindings = 30   // per window, over all domains
 	firstPause  = window
-	maxDoubling = 7 // of the pause between findings about one domain
+	maxDoubling = 7 // doublings of the pause between findings about one domain
 )
 
-// watch looks for names that carry data, asked for with success or not. Its
-// memory is bounded, about half a megabyte.
+// watch detects names that carry data, whether their queries are answered or denied. It uses at most about half a
+// megabyte.
 type watch struct {
 	seed maphash.Seed
 
-	mu       sync.Mutex // guards the rest
-	domains  *simplelru.LRU[string, *domain]
-	since    time.Time // of the window of reported
-	reported int
-	untold   int // findings over the bound, since the last that was reported
+	mu         sync.Mutex // guards the fields below
+	domains    *simplelru.LRU[string, *domain]
+	since      time.Time // the start of the window of reported
+	reported   int
+	unreported int // findings over the limit, since the last reported one
 }
 
-// domain is what is known of the names below one domain. Which were seen is kept as
-// one bit a name, so the count is a little low.
+// domain counts the names below one domain. It has one bit for each hash of a name, so the count is slightly low.
 type domain struct {
 	since  time.Time
 	seen   [sketchBits / 64]uint64
 	names  int
 	data   int
 	raised int
-	quiet  time.Time // no finding before
+	quiet  time.Time // until when no finding is raised
 }
 
 func newWatch() *watch {
@@ -66,7 +65,7 @@ func newWatch() *watch {
 	return &watch{seed: maphash.MakeSeed(), domains: l}
 }
 
-// report posts what a question raises.
+// report posts the findings that a query raises.
 func (s *session) report(ctx context.Context, name string, v netpolicy.Verdict) error {
 	below := baseOf(name, v)
 	if below == "" {
@@ -80,9 +79,8 @@ func (s *session) report(ctx context.Context, name string, v netpolicy.Verdict) 
 	return nil
 }
 
-// baseOf returns the domain whose owner can read names below it: of a rule's "*."
-// pattern, or the one that was registered. It is empty if a rule names the name in full: then
-// there is nothing to choose.
+// baseOf returns the domain whose owner can read the names below it: that of a rule's "*." pattern, or the registered
+// domain. It is empty if a rule has the exact name, which the guest cannot vary.
 func baseOf(name string, v netpolicy.Verdict) string {
 	if v.Rule != nil {
 		base, below := v.Rule.Pattern.Name()
@@ -98,7 +96,7 @@ func baseOf(name string, v netpolicy.Verdict) string {
 	return strings.Join(labels[max(0, len(labels)-2):], ".")
 }
 
-// see takes note of a name below a domain and returns what there is to be reported.
+// see counts a name below a domain and returns the findings that it raises.
 func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Finding {
 	left := strings.TrimSuffix(strings.TrimSuffix(name, base), ".")
 	run := longestRun(left)
@@ -107,7 +105,7 @@ func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Findi
 	var out []audit.Finding
 	if denied {
 		if d := w.note(".", base, 0, now); d.names >= manyNames {
-			out = w.raise(out, d, now, audit.RuleDNSSweep, fmt.Sprintf("%d domains were asked for and denied within %s", d.names, now.Sub(d.since).Round(time.Second)))
+			out = w.raise(out, d, now, audit.RuleDNSSweep, fmt.Sprintf("%d domains were queried and denied within %s", d.names, now.Sub(d.since).Round(time.Second)))
 		}
 	}
 	if left == "" {
@@ -131,7 +129,7 @@ func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Findi
 	return out
 }
 
-// note counts a name below a domain if it is new, with so many characters of data.
+// note counts a name below a domain, if it is new, with the number of its data characters.
 func (w *watch) note(base, left string, data int, now time.Time) *domain {
 	d, ok := w.domains.Get(base)
 	if !ok {
@@ -150,13 +148,13 @@ func (w *watch) note(base, left string, data int, now time.Time) *domain {
 	return d
 }
 
-// begin begins a new window.
+// begin starts a new window.
 func (d *domain) begin(now time.Time) {
 	d.since, d.seen, d.names, d.data = now, [sketchBits / 64]uint64{}, 0, 0
 }
 
-// raise adds a finding, unless there was one about the domain lately or there
-// were too many. Each pause is twice as long as the one before.
+// raise adds a finding, unless the domain had one recently or the limit is reached. The pause of a domain doubles with
+// each finding.
 func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule audit.Rule, detail string) []audit.Finding {
 	if now.Before(d.quiet) {
 		return out
@@ -168,20 +166,20 @@ func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule audit.
 		w.since, w.reported = now, 0
 	}
 	if w.reported == maxFindings {
-		w.untold++
+		w.unreported++
 		return out
 	}
 	w.reported++
-	if w.untold > 0 {
-		detail += fmt.Sprintf("; %d findings before this were too many to tell", w.untold)
-		w.untold = 0
+	if w.unreported > 0 {
+		detail += fmt.Sprintf("; %d findings before this were over the limit and were not recorded", w.unreported)
+		w.unreported = 0
 	}
 	return append(out, audit.Finding{Rule: rule, Detail: detail})
 }
 
-// longestRun returns the length of the longest row of letters and digits that
-// looks random: no hyphen or dot in it, and as poor in vowels, or as rich in digits, as
-// encoded data is and words are not. Escapes count as random: no host name has any.
+// longestRun returns the length of the longest run of letters and digits that looks random: without hyphens and dots,
+// and with as few vowels, or as many digits, as encoded data but not words have. Escapes count as random, because host
+// names have none.
 func longestRun(s string) int {
 	best, start := 0, 0
 	for i := 0; i <= len(s); i++ {
@@ -196,8 +194,8 @@ func longestRun(s string) int {
 	return best
 }
 
-// random reports whether a row looks random. In English two letters of five are vowels, in Base32 one of six, in Base64
-// one of six, in hexadecimal digits one of eight.
+// random reports whether a run looks random. Two of five letters in English are vowels, one of six in Base32 and in
+// Base64, one of eight hexadecimal digits.
 func random(row string) bool {
 	var vowels, digits, escapes int
 	for i := range len(row) {

@@ -27,7 +27,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// spread cuts data into labels, as tunnels do.
+// spread splits data into labels, as tunnels do.
 func spread(s string, n int) string {
 	var labels []string
 	for len(s) > n {
@@ -36,15 +36,15 @@ func spread(s string, n int) string {
 	return strings.Join(append(labels, s), ".")
 }
 
-// TestWatch feeds a stream of names, one every interval, and counts findings.
+// TestWatch feeds names at an interval, and counts findings.
 func TestWatch(t *testing.T) {
 	allowed := policy(t, gatewayRule(t, "*.cdn.test"), gatewayRule(t, "exact.test"))
 	for name, c := range map[string]struct {
 		question func(i int) string
 		n        int
 		every    time.Duration
-		want     audit.Rule // of the finding; empty for none
-		within   int        // questions, until it has to be raised
+		want     audit.Rule // the finding; empty for none
+		within   int        // the number of queries within which it must be raised
 	}{
 		// Tunnels and the like.
 		"iodine, denied":           {func(int) string { return spread(random32(110), 57) + ".t.evil.example" }, 1, 0, audit.RuleDNSTunnel, 1},
@@ -98,8 +98,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchBounds: a tunnel raises ever fewer findings, many domains no more than
-// the bound, and memory does not grow.
+// TestWatchBounds: a tunnel raises findings ever less often, many domains raise no more than the limit, and memory does
+// not grow.
 func TestWatchBounds(t *testing.T) {
 	w, now := newWatch(), time.Unix(1e9, 0)
 	begin, raised := now, 0
@@ -123,13 +123,13 @@ func TestWatchBounds(t *testing.T) {
 		t.Errorf("%d findings, %d domains", raised, w.domains.Len())
 	}
 	now = now.Add(window)
-	if f := w.see(random32(100)+".other.example", "other.example", true, now); len(f) != 1 || !strings.Contains(f[0].Detail, "too many to tell") {
+	if f := w.see(random32(100)+".other.example", "other.example", true, now); len(f) != 1 || !strings.Contains(f[0].Detail, "over the limit") {
 		t.Errorf("%+v after %+v", f, last)
 	}
 }
 
-// TestFindingRecorded sends a tunnel's questions through the server: for an
-// allowed name and for a denied one, the finding stands before the question it came with.
+// TestFindingRecorded sends a tunnel's queries through the server, for an allowed name and for a denied one. The finding
+// is recorded before its query.
 func TestFindingRecorded(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "*.a.test"))
 	for _, name := range []string{spread(random32(100), 50) + ".a.test", spread(random32(100), 50) + ".evil.test", strings.Repeat(`\200`, 40) + ".raw.test"} {
@@ -141,7 +141,7 @@ func TestFindingRecorded(t *testing.T) {
 		before := len(all)
 		s.ask(t, name, dns.TypeTXT)
 		if n := len(s.records(t)); n != before+1 {
-			t.Errorf("%d records for the second question", n-before)
+			t.Errorf("%d records for the second query", n-before)
 		}
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// framed puts the length before a message.
+// framed prepends the length to a message.
 func framed(msg []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg...)
 }
 
-// TestPackets sends what no client sends: a proper answer or none, and a record.
+// TestPackets sends malformed packets: each gets a proper reply or none, and is recorded.
 func TestPackets(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	good := template(t, "a.test")
@@ -65,7 +65,7 @@ func TestPackets(t *testing.T) {
 		conn, err := net.Dial("udp", s.addr)
 		check(t, err)
 		conn.Write(c.packet)
-		conn.Write(good) // what comes back for it shows that the one before was not answered
+		conn.Write(good) // its answer shows that the packet before got none
 		buf := make([]byte, 4096)
 		n, err := conn.Read(buf)
 		check(t, err)
@@ -83,12 +83,12 @@ func TestPackets(t *testing.T) {
 		conn.Close()
 		got := s.records(t)[before:]
 		if len(got) != 2 || got[0].DNS.Verdict != audit.Deny || got[0].DNS.Reason != c.reason || got[0].DNS.Rule != "default" {
-			t.Errorf("%s: in the record: %+v", c.name, got)
+			t.Errorf("%s: recorded as %+v", c.name, got)
 		}
 	}
 }
 
-// TestCapitals: a client that checks its capitals finds them again.
+// TestCapitals: the answer repeats the capitals of the query, which some clients check.
 func TestCapitals(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "api.example.test"))
 	for _, name := range []string{"api.example.test.", "aPi.ExAmPlE.tEsT.", "API.EXAMPLE.TEST."} {
@@ -138,7 +138,7 @@ func TestSizes(t *testing.T) {
 			t.Errorf("size %d over %s: %d addresses in about %d bytes, limit %d, truncated %v", c.size, c.network, len(r.Answer), len(b), limit, r.Truncated)
 		}
 	}
-	// The text of an error goes before anything else does.
+	// The text of an error is omitted before anything else.
 	long := strings.Repeat(strings.Repeat("x", 49)+".", 5) + "abc" // 255 bytes: the longest
 	var m dns.Msg
 	m.SetQuestion(long+".", dns.TypeA)
@@ -150,7 +150,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPipelining writes many questions without waiting, and reads the answers late.
+// TestPipelining writes many queries without waiting, and reads the answers later.
 func TestPipelining(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "*.a.test"))
 	c, err := net.Dial("tcp", s.addr)
@@ -186,8 +186,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestSlowClients hold connections open in every way: each is closed in time, one too
-// many concurrently, and others are served meanwhile.
+// TestSlowClients: clients hold connections open in various ways. Each connection is closed in time, connections over
+// the limit are closed immediately, and other clients are served meanwhile.
 func TestSlowClients(t *testing.T) {
 	const conns = 8
 	s := newSite(t, Config{Conns: conns, Idle: 300 * time.Millisecond}, gatewayRule(t, "a.test"))
@@ -223,12 +223,12 @@ func TestSlowClients(t *testing.T) {
 			done <- nil // closed or reset
 		}()
 	}
-	for s.Stats().Refused == 0 { // all places are taken
+	for s.Stats().Refused == 0 { // all slots are taken
 		c, err := net.Dial("tcp", s.addr)
 		check(t, err)
 		c.Close()
 		if time.Since(began) > 10*time.Second {
-			t.Fatal("connections beyond the bound are not refused")
+			t.Fatal("connections over the limit are not refused")
 		}
 	}
 	if m := s.ask(t, "a.test", dns.TypeA); len(m.Answer) != 1 {
@@ -242,7 +242,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestDeafClient writes questions and reads nothing: it holds up no one but itself.
+// TestDeafClient: a client that sends queries and reads no answers does not block other clients.
 func TestDeafClient(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	c, err := net.Dial("tcp", s.addr)

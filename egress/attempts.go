@@ -8,17 +8,17 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// maxAttempts is how many attempts of the guest's processes are remembered. An
-// older one is forgotten: its flow then names no process, which is true of it.
+// maxAttempts bounds the connection attempts that are kept. When the oldest one is evicted, the record of its flow names
+// no process.
 const maxAttempts = 1 << 14
 
-// attempts remembers which process the guest's sensor saw behind an attempt to
-// connect, so that the host's events about the flow can name it. It is the guest's claim.
+// attempts maps the connection attempts that the guest's sensor reported to their processes, so that the host's events
+// about a flow can name the process. The guest is the only source of this information.
 type attempts struct {
 	known *lru.Cache[endpoints, process]
 }
 
-// endpoints tell one flow of a sandbox from another at any one time.
+// endpoints identify one flow of a sandbox among those that are open at the same time.
 type endpoints struct {
 	proto   string
 	srcPort uint16
@@ -39,7 +39,7 @@ func newAttempts() *attempts {
 	return &attempts{known}
 }
 
-// note takes an attempt that the sensor saw.
+// note stores an attempt that the sensor reported.
 func (a *attempts) note(f *audit.Flow) {
 	if f.State != audit.FlowAttempt || f.SrcPort == 0 {
 		return
@@ -49,7 +49,7 @@ func (a *attempts) note(f *audit.Flow) {
 	}
 }
 
-// fill names the process of a flow, if the sensor has.
+// fill sets the process of a flow, if the sensor has reported it.
 func (a *attempts) fill(f *audit.Flow) {
 	if f.Proc != "" {
 		return

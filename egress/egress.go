@@ -1,16 +1,14 @@
-// Package egress is the way out of one sandbox: it puts the fence, the
-// resolver and the gateway together, keeps which synthetic address stands for which
-// name, changes the policy under them while the sandbox lives, and writes what they do
-// into the record.
+// Package egress controls the outgoing traffic of one sandbox. It connects the fence, the resolver and the gateway, maps
+// synthetic addresses to names, changes the policy of a running sandbox, and records the traffic.
 //
 //	            policy (netpolicy.Live)
 //	           /         |             \
-//	     fence       dnsproxy         gateway        each asks netpolicy.Decide
+//	     fence       dnsproxy         gateway        each calls netpolicy.Decide
 //	(packets, flows)  (names)      (TLS, HTTP)
 //	          ^          |              |
-//	          |        book: name <-> synthetic address
+//	          |        table: name <-> synthetic address
 //	          +-- Open --+              |
-//	           \_________ witness ______/            step and process added
+//	           \________ annotator _____/            step and process added
 //	                         |
 //	                      Recorder
 package egress
@@ -38,31 +36,31 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Recorder takes events into the run's record.
+// Recorder adds events to the run's record.
 type Recorder interface {
 	Record(ctx context.Context, ev audit.Event) (uint64, error)
 	Post(ctx context.Context, ev audit.Event) (uint64, error)
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Options describe what a sandbox may reach and how.
+// Options describe what a sandbox may reach.
 type Options struct {
 	Run       string
 	Policy    *netpolicy.Policy
 	Resolvers []upstream.Server
 	Recorder  Recorder
-	Roots     *x509.CertPool // that upstream servers are verified with; nil: the host's
-	// Credentials are what rules put into requests; nil: there are none.
+	Roots     *x509.CertPool // for upstream servers; nil: the host's
+	// Credentials are added to requests by rules; nil: there are none.
 	Credentials gateway.Credentials
-	// Redactor masks values in answers, for rules that demand it; needed with Credentials.
+	// Redactor masks values in responses, for rules that require it; needed with Credentials.
 	Redactor *redact.Redactor
-	// Tokens is how many tokens LLM API calls may use; 0: no limit.
+	// Tokens limits the tokens that LLM API calls may use; 0: no limit.
 	Tokens int64
 	// Notice prints a message for the user, a line without a prefix.
 	Notice func(string)
 }
 
-// Network is the way out of one sandbox. Its methods may be called concurrently.
+// Network is the egress path of one sandbox. It is safe for concurrent use.
 //
 //	Prepare            Begin                       Close
 //	--------> closed --------> open, generation n ------> gone
@@ -71,8 +69,8 @@ type Options struct {
 type Network struct {
 	options   Options
 	fence     *fence.Fence
-	book      *book
-	witness   *witness
+	names      *nameTable
+	annotator *annotator
 	upstream  *upstream.Client
 	gateway   *gateway.Gateway
 	authority *gateway.Authority // nil: no rule opens TLS
@@ -84,21 +82,21 @@ type Network struct {
 	stop    context.CancelFunc
 	serving sync.WaitGroup
 	ending  sync.Once
-	closing sync.WaitGroup // of the fence
-	closed  error          // set by that
+	closing sync.WaitGroup // waits for the removal of the fence
+	closed  error          // the error of that removal
 
-	// change is held for reading while a name is opened and for writing while the
-	// policy changes, so that nothing is opened under a policy that is gone.
+	// change is held for reading while a name is opened and for writing while the policy changes, so that nothing is
+	// opened under an old policy.
 	change sync.RWMutex
 	// Guarded by change:
-	doors map[uint16]net.Listener // of the gateway, by port
+	listeners map[uint16]net.Listener // the gateway's listeners, by port
 	ended bool
 }
 
 func newNetwork(f *fence.Fence, o Options) *Network {
 	return &Network{
-		options: o, fence: f, book: newBook(), doors: map[uint16]net.Listener{},
-		witness: &witness{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
+		options: o, fence: f, names: newNameTable(), listeners: map[uint16]net.Listener{},
+		annotator: &annotator{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
 		flows:   ids{open: map[fence.Key]string{}},
 		calls:   llm.NewBook(o.Tokens),
 	}
@@ -112,14 +110,14 @@ func (n *Network) assemble() (err error) {
 		}
 	}
 	n.gateway = gateway.New(gateway.Config{
-		Run: n.options.Run, Live: &n.live, Names: n.book, Recorder: n.witness, Resolver: n.upstream,
+		Run: n.options.Run, Live: &n.live, Names: n.names, Recorder: n.annotator, Resolver: n.upstream,
 		Self: n.self.has, Meter: meter{n.fence}, Roots: n.options.Roots, Authority: n.authority, NextID: n.flows.next,
 		Credentials: n.options.Credentials, Redactor: n.options.Redactor, Calls: n.calls,
 	})
 	return nil
 }
 
-// opened are the patterns for which a rule opens TLS.
+// opened returns the patterns for which a rule opens TLS.
 func opened(p *netpolicy.Policy) []string {
 	var names []string
 	for _, r := range p.Rules() {
@@ -130,11 +128,10 @@ func opened(p *netpolicy.Policy) []string {
 	return names
 }
 
-// Tap is the sandbox's end of the connection.
+// Tap returns the sandbox's end of the connection.
 func (n *Network) Tap() *os.File { return n.fence.Tap() }
 
-// Trust is the certificate, as PEM, with which the guest has to trust the
-// gateway; nil when no rule opens TLS.
+// Trust returns the CA certificate of the gateway, as PEM, which the guest must trust. It is nil if no rule opens TLS.
 func (n *Network) Trust() []byte {
 	if n.authority == nil {
 		return nil
@@ -142,13 +139,13 @@ func (n *Network) Trust() []byte {
 	return n.authority.PEM()
 }
 
-// Step names the step under which what follows is recorded; empty for none.
-func (n *Network) Step(name string) { n.witness.step.Store(&name) }
+// Step sets the step of the events that are recorded from now on; empty for none.
+func (n *Network) Step(name string) { n.annotator.step.Store(&name) }
 
-// Attempted takes what the guest's sensor saw of an attempt to connect.
-func (n *Network) Attempted(f *audit.Flow) { n.witness.attempts.note(f) }
+// Attempted stores a connection attempt that the guest's sensor reported.
+func (n *Network) Attempted(f *audit.Flow) { n.annotator.attempts.note(f) }
 
-// Executed takes what the guest's sensor saw of an exec, and adds which call of a model asked for it.
+// Executed takes an exec event of the guest's sensor, and adds the LLM API call that requested it.
 func (n *Network) Executed(x *audit.Exec) {
 	argv := make([]string, len(x.Argv))
 	for i, a := range x.Argv {
@@ -158,11 +155,10 @@ func (n *Network) Executed(x *audit.Exec) {
 	x.LLM, x.ToolCall = call, audit.Text(tool)
 }
 
-// Withdraw ends the requests under way that carry a secret as their credential.
+// Withdraw ends the open requests that carry the secret as their credential.
 func (n *Network) Withdraw(secret, reason string) { n.gateway.Withdraw(secret, reason) }
 
-// Begin records the policy, puts up the walls and opens what it allows. The context
-// bounds the beginning only.
+// Begin records and enforces the policy and starts the resolver and the gateway. ctx bounds only Begin itself.
 func (n *Network) Begin(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
@@ -172,7 +168,7 @@ func (n *Network) Begin(ctx context.Context) error {
 	return n.serveNames(keep)
 }
 
-// first puts the policy that the network was made with into force.
+// first enforces the initial policy.
 func (n *Network) first(ctx context.Context) error {
 	n.change.Lock()
 	defer n.change.Unlock()
@@ -184,26 +180,26 @@ func (n *Network) serveNames(ctx context.Context) error {
 	at := net.JoinHostPort(netpolicy.Gateway4.String(), strconv.Itoa(netpolicy.ResolverPort))
 	packets, err := n.fence.ListenPacket(ctx, "udp4", at)
 	if err != nil {
-		return fmt.Errorf("listen for the guest's questions: %w", err)
+		return fmt.Errorf("listen for the guest's DNS queries: %w", err)
 	}
 	conns, err := n.fence.Listen(ctx, "tcp4", at)
 	if err != nil {
-		return errors.Join(fmt.Errorf("listen for the guest's questions: %w", err), packets.Close())
+		return errors.Join(fmt.Errorf("listen for the guest's DNS queries: %w", err), packets.Close())
 	}
 	server := dnsproxy.New(dnsproxy.Config{
-		Run: n.options.Run, Live: &n.live, Names: names{n}, Recorder: n.witness, Upstream: n.upstream, Self: n.self.has,
-		Secret: n.witness.holdsSecret,
+		Run: n.options.Run, Live: &n.live, Names: names{n}, Recorder: n.annotator, Upstream: n.upstream, Self: n.self.has,
+		Secret: n.annotator.holdsSecret,
 	})
 	n.serving.Go(func() {
 		if err := server.Serve(ctx, packets, conns); err != nil && ctx.Err() == nil {
-			n.options.Notice("the resolver ended, no name is answered any more: " + err.Error())
+			n.options.Notice("the resolver failed and no longer answers queries: " + err.Error())
 		}
 	})
 	return nil
 }
 
-// End shuts the way out and returns when the end of every flow is in the record.
-// The VM should be gone. What there is in the kernel is removed meanwhile, see Close.
+// End stops all traffic, and returns when the end of every flow is in the record. The VM should have ended. The kernel's
+// objects are removed concurrently; see Close.
 func (n *Network) End() { n.ending.Do(n.end) }
 
 func (n *Network) end() {
@@ -212,10 +208,10 @@ func (n *Network) end() {
 	}
 	n.change.Lock()
 	n.ended = true
-	for _, door := range n.doors {
-		door.Close()
+	for _, listener := range n.listeners {
+		listener.Close()
 	}
-	clear(n.doors)
+	clear(n.listeners)
 	n.change.Unlock()
 	n.gateway.Close()
 	n.serving.Wait()
@@ -224,26 +220,26 @@ func (n *Network) end() {
 	n.closing.Go(func() { n.closed = n.fence.Close() })
 }
 
-// Close ends the network if need be, and returns when nothing of it is left.
+// Close ends the network if End was not called, and returns when all its resources are released.
 func (n *Network) Close() error {
 	n.End()
 	n.closing.Wait()
 	return n.closed
 }
 
-// names is what the resolver asks of the network.
+// names implements dnsproxy.Names.
 type names struct{ n *Network }
 
 // Synthetic implements dnsproxy.Names.
-func (s names) Synthetic(name string) (netip.Addr, error) { return s.n.book.address(name) }
+func (s names) Synthetic(name string) (netip.Addr, error) { return s.n.names.address(name) }
 
-// Open implements dnsproxy.Names. What the policy in force does not allow any more stays shut.
+// Open implements dnsproxy.Names. It opens nothing that the policy in force does not allow.
 func (s names) Open(name string, addr netip.Addr, via netpolicy.Mode, until time.Time, seq uint64) error {
 	n := s.n
 	n.change.RLock()
 	defer n.change.RUnlock()
 	if via == netpolicy.Gateway {
-		n.book.answered(name, seq)
+		n.names.answered(name, seq)
 	}
 	return n.open(name, addr, via, until, seq)
 }
@@ -272,7 +268,7 @@ type ids struct {
 
 func (i *ids) next() string { return "f" + strconv.FormatUint(i.last.Add(1), 10) }
 
-// of returns the id of a flow that the fence reports; it forgets it with the flow's end.
+// of returns the id of a flow that the fence reports. The end of the flow removes the id.
 func (i *ids) of(k fence.Key, ended bool) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// memory is a record that is durable immediately. onPolicy is called when a policy has its place.
+// memory is a record in memory, which is always durable. It calls onPolicy when a policy event is posted.
 type memory struct {
 	mu       sync.Mutex // guards events
 	events   []audit.Event
@@ -49,9 +49,8 @@ func policy(t *testing.T, names ...string) *netpolicy.Policy {
 	return p
 }
 
-// TestChange: a policy can be changed only while the network is open, else the one that
-// a run begins with could undo it; and one that is recorded takes effect, also
-// when the caller has gone.
+// TestChange: a policy can be changed only while the network is open; otherwise the initial policy could replace it. A
+// recorded policy is enforced even if the caller's context has ended.
 func TestChange(t *testing.T) {
 	record := &memory{}
 	prepared := Prepare(t.Context())
@@ -64,7 +63,7 @@ func TestChange(t *testing.T) {
 	}
 	defer n.Close()
 	if _, err := n.Change(t.Context(), policy(t)); !errors.Is(err, ErrNotOpen) {
-		t.Errorf("changed before the beginning: %v", err)
+		t.Errorf("changed before Begin: %v", err)
 	}
 	if err := n.Begin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -76,30 +75,31 @@ func TestChange(t *testing.T) {
 		t.Errorf("change: %+v, %v", c, err)
 	}
 	if _, err := n.fence.Enforce(t.Context(), n.live.Current()); err == nil || !strings.Contains(err.Error(), "2 is in force already") {
-		t.Errorf("the fence does not have the generation that the record says is in force: %v", err)
+		t.Errorf("the fence does not have the generation that is in force according to the record: %v", err)
 	}
 	n.End()
 	if _, err := n.Change(t.Context(), policy(t)); !errors.Is(err, ErrNotOpen) {
-		t.Errorf("changed after the end: %v", err)
+		t.Errorf("changed after End: %v", err)
 	}
 	if err := n.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestBook: one name, one address, and neither before the guest has the answer; no address twice.
-func TestBook(t *testing.T) {
-	b := newBook()
+// TestNameTable: each name has one address, each address one name, and a lookup by address works only after its answer is
+// durable.
+func TestNameTable(t *testing.T) {
+	b := newNameTable()
 	a, err := b.address("a.example.com")
 	if err != nil || a != netpolicy.FirstSynthetic {
 		t.Fatalf("the first address is %v, %v", a, err)
 	}
-	if _, _, ok := b.Name(a); ok || len(b.told()) != 0 {
-		t.Error("an address stands for a name before its answer is in the record")
+	if _, _, ok := b.Name(a); ok || len(b.issued()) != 0 {
+		t.Error("an address has a name before its answer is in the record")
 	}
 	b.answered("a.example.com", 7)
 	if name, seq, ok := b.Name(netip.AddrFrom16(a.As16())); !ok || name != "a.example.com" || seq != 7 {
-		t.Errorf("%v stands for %q, seq %d, %v", a, name, seq, ok)
+		t.Errorf("the name of %v is %q, seq %d, %v", a, name, seq, ok)
 	}
 	if again, _ := b.address("a.example.com"); again != a {
 		t.Errorf("a name has %v and %v", a, again)

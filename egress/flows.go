@@ -11,9 +11,9 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// sighted records what the fence observed. Flows to the gateway are the gateway's
-// to report, since it knows what became of them, and the resolver's questions the resolver's.
-func (n *Network) sighted(ev fence.Event) {
+// observed records an event of the fence. The gateway records its own flows, with their results, and the resolver its
+// queries.
+func (n *Network) observed(ev fence.Event) {
 	if ev.Lost > 0 {
 		n.post(audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{
 			Stage: audit.StageFlowRing, What: string(audit.KindFlow), Count: ev.Lost, Cause: "the ring between the sandbox's packet filter and custody was full",
@@ -42,7 +42,7 @@ func (n *Network) recordFlow(state audit.FlowState, f fence.Flow, reason string,
 		if e.Rule == "" {
 			e.Rule = netpolicy.Default
 		}
-		if name, seq, ok := n.book.Name(f.Dst.Addr()); ok {
+		if name, seq, ok := n.names.Name(f.Dst.Addr()); ok {
 			e.Name, e.DNSSeq = audit.Text(name), seq
 		}
 	case audit.FlowRevoke:
@@ -64,12 +64,12 @@ func endpoint(a netip.AddrPort) (string, int) {
 	return a.Addr().String(), int(a.Port())
 }
 
-// post waits while the record cannot take the event: the fence then lets its
-// ring fill, and counts what does not fit.
+// post waits while the record accepts no event. Meanwhile the fence's ring buffer fills, and the fence counts the events
+// that do not fit.
 func (n *Network) post(ev audit.Event) {
 	ev.Time, ev.Observer = time.Now().UTC(), audit.Host
-	if _, err := n.witness.Post(context.Background(), ev); err != nil {
-		n.options.Notice(fmt.Sprintf("an event of the network is not in the record: %v", err))
+	if _, err := n.annotator.Post(context.Background(), ev); err != nil {
+		n.options.Notice(fmt.Sprintf("a network event could not be recorded: %v", err))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// Prepared is the guest's end of a network that is still to be described. Making it
-// takes some milliseconds, in which a run can do other things. It belongs to one goroutine.
+// Prepared is a fence without a policy. To make it takes some milliseconds, in which a run can do other work. It is not
+// safe for concurrent use.
 type Prepared struct {
 	laid  chan struct{} // closed when fence and err are set
 	fence *fence.Fence
@@ -19,23 +19,23 @@ type Prepared struct {
 	to    func(fence.Event)
 }
 
-// Prepare begins to make one. Close must be called in any case.
+// Prepare begins to make a fence. The caller must call Close in any case.
 func Prepare(ctx context.Context) *Prepared {
 	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
 	go func() {
 		defer close(p.laid)
-		p.fence, p.err = fence.New(ctx, fence.Options{Sighted: p.sighted})
+		p.fence, p.err = fence.New(ctx, fence.Options{Sighted: p.observed})
 	}()
 	return p
 }
 
-// sighted hands on what the fence saw, once there is someone to take it.
-func (p *Prepared) sighted(ev fence.Event) {
+// observed passes on the fence's events, once there is a Network to receive them.
+func (p *Prepared) observed(ev fence.Event) {
 	<-p.bound
 	p.to(ev)
 }
 
-// Network returns the way out through the fence. It may be called once.
+// Network returns the network that uses the fence. It may be called once.
 func (p *Prepared) Network(o Options) (*Network, error) {
 	if <-p.laid; p.err != nil {
 		return nil, fmt.Errorf("the sandbox's network: %w", p.err)
@@ -45,7 +45,7 @@ func (p *Prepared) Network(o Options) (*Network, error) {
 		return nil, err
 	}
 	p.taken = true
-	p.bind(n.sighted)
+	p.bind(n.observed)
 	return n, nil
 }
 
@@ -54,7 +54,7 @@ func (p *Prepared) bind(to func(fence.Event)) {
 	close(p.bound)
 }
 
-// Close removes the fence, unless a Network took it over.
+// Close removes the fence, unless a Network uses it.
 func (p *Prepared) Close() error {
 	if <-p.laid; p.taken || p.err != nil {
 		return nil
@@ -63,5 +63,5 @@ func (p *Prepared) Close() error {
 	return p.fence.Close()
 }
 
-// Sweep puts back what runs that were killed have changed on the host.
+// Sweep undoes the changes to the host of runs that were killed.
 func Sweep(ctx context.Context) error { return fence.Sweep(ctx) }

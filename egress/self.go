@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// self knows the host's own addresses, to which no name may resolve unless the policy allows it. The
-// zero value is ready.
+// self has the host's own addresses, to which no name may resolve unless the policy allows it. The zero value is ready
+// for use.
 type self struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	addrs map[netip.Addr]bool
 	asked time.Time
 }
 
-// fresh is how long the addresses are taken for true.
+// fresh is how long the addresses are cached.
 const fresh = time.Second
 
-// has reports whether an address is the host's. While the host's addresses cannot
-// be read every address is.
+// has reports whether an address belongs to the host. It returns true for every address while the host's addresses
+// cannot be read.
 func (s *self) has(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

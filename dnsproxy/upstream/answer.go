@@ -11,45 +11,43 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Answer is what is known of a name's addresses.
+// Answer has a name's addresses.
 type Answer struct {
 	RCode int // of the DNS; dns.RcodeSuccess with no addresses means that there are none of this type
-	// Addrs are the addresses as the server gave them, at most MaxAddrs, each once.
-	// The caller must not change them.
+	// Addrs are the distinct addresses in the server's order, at most MaxAddrs. The caller must not change them.
 	Addrs []netip.Addr
-	// Omitted is how many there were beyond those.
+	// Omitted is the number of further addresses.
 	Omitted int
-	// TTL is the time for which the answer holds: the smallest TTL in the chain, less the time in the cache.
+	// TTL is how long the answer is valid: the smallest TTL in the chain, less the time in the cache.
 	TTL time.Duration
-	// Chain are the names that CNAMEs led over, the last of which has the addresses.
-	// The caller must not change it.
+	// Chain are the names that the CNAMEs lead to, the last of which has the addresses. The caller must not change it.
 	Chain  []string
 	Server string // the server that answered, in the form that ParseServer reads
-	// Latency is how long asking took; 0 out of the cache.
+	// Latency is the duration of the lookup; 0 for a cached answer.
 	Latency time.Duration
 	Cached  bool
 }
 
-// Bounds of one answer.
+// Limits of one answer.
 const (
 	MaxAddrs = 64
 	MaxChain = 8 // CNAMEs
 )
 
-// ErrChain means that the CNAMEs of a name lead in a circle or too far.
-var ErrChain = errors.New("the chain of CNAMEs does not end")
+// ErrChain means that the CNAMEs of a name form a loop or a chain that is too long.
+var ErrChain = errors.New("the chain of CNAMEs loops or is too long")
 
-// part is what one response says about a question.
+// part is the part of an answer that one response contains.
 type part struct {
 	rcode   int
 	addrs   []netip.Addr
 	omitted int
 	ttl     uint32 // seconds
 	chain   []string
-	// open is the name to ask for next: the chain ended there without addresses and
-	// without word that there are none. Empty otherwise.
+	// open is the name to look up next, if the chain ends without addresses and without a negative answer. Empty
+	// otherwise.
 	open string
-	// settled is set when the server gave a time for which there is no answer (RFC 2308, section 5).
+	// settled is set when the server gave a lifetime for the negative answer (RFC 2308, section 5).
 	settled bool
 }
 
@@ -99,7 +97,7 @@ func cnames(m *dns.Msg) map[string]*dns.CNAME {
 	return out
 }
 
-// take adds the addresses that the response gives the name.
+// take adds the name's addresses in the response.
 func (p *part) take(m *dns.Msg, name string, qtype uint16) {
 	for _, rr := range m.Answer {
 		h := rr.Header()
@@ -119,7 +117,7 @@ func (p *part) take(m *dns.Msg, name string, qtype uint16) {
 	}
 }
 
-// settle reads how long a negative answer holds; 0 when the server does not say.
+// settle reads the lifetime of a negative answer; 0 if the server gives none.
 func (p *part) settle(m *dns.Msg) {
 	for _, rr := range m.Ns {
 		if soa, ok := rr.(*dns.SOA); ok && soa.Hdr.Class == dns.ClassINET {
@@ -151,8 +149,8 @@ func seconds(ttl uint32) uint32 {
 	return ttl
 }
 
-// canonical returns a name as names are compared here. Of presentation form only
-// ASCII is left: other bytes are escaped.
+// canonical returns the form of a name in which names are compared: ASCII in presentation form, with other bytes
+// escaped.
 func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }

@@ -9,7 +9,7 @@ import (
 
 // cache holds answers until they expire. The number of entries is bounded; the least recently used one is evicted.
 type cache struct {
-	mu      sync.Mutex // guards entries, which each look-up reorders
+	mu      sync.Mutex // guards entries, which each lookup reorders
 	entries *simplelru.LRU[question, entry]
 }
 
@@ -26,7 +26,7 @@ func newCache(size int) *cache {
 	return &cache{entries: l}
 }
 
-// get returns an answer that still holds, with the TTL that is left of it.
+// get returns an answer that is still valid, with its remaining TTL.
 func (c *cache) get(q question, now time.Time) (Answer, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *cache) get(q question, now time.Time) (Answer, bool) {
 	return a, true
 }
 
-// put keeps an answer for its TTL.
+// put stores an answer for its TTL.
 func (c *cache) put(q question, a Answer, now time.Time) {
 	if a.TTL <= 0 {
 		return

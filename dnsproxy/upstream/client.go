@@ -18,12 +18,12 @@ import (
 
 // Options of a Client. Zero values take the defaults.
 type Options struct {
-	Attempt time.Duration // for one server to answer, default 1.5 s
-	Total   time.Duration // for a question as a whole, default 5 s
+	Attempt time.Duration // timeout for one server, default 1.5 s
+	Total   time.Duration // timeout for a lookup, default 5 s
 
-	CacheEntries int           // answers kept, default 4096; each takes at most a few KiB
-	MaxTTL       time.Duration // for which an answer is kept at most, default 5 min
-	NegativeTTL  time.Duration // and one that there is nothing, default 1 min
+	CacheEntries int           // cached answers, default 4096; each takes at most a few KiB
+	MaxTTL       time.Duration // maximum time for which an answer is cached, default 5 min
+	NegativeTTL  time.Duration // the same for a negative answer, default 1 min
 
 	Roots *x509.CertPool // for TLS servers; nil: the host's
 	// Dial makes the sockets, default net.Dialer's.
@@ -41,8 +41,7 @@ func (o *Options) fill() {
 	}
 }
 
-// Client asks servers for addresses. It is safe for concurrent use, and starts
-// no goroutine of its own: the caller of Resolve does the work.
+// Client looks up addresses from servers. It is safe for concurrent use, and starts no goroutines.
 type Client struct {
 	opt     Options
 	servers []*server
@@ -50,7 +49,7 @@ type Client struct {
 	flights flights
 }
 
-// New returns a client that asks the first of the servers that is well.
+// New returns a client that queries the first healthy one of the servers.
 func New(servers []Server, o Options) *Client {
 	o.fill()
 	c := &Client{opt: o, cache: newCache(o.CacheEntries)}
@@ -61,7 +60,7 @@ func New(servers []Server, o Options) *Client {
 	return c
 }
 
-// Close closes the connections that are kept open between questions.
+// Close closes the idle connections.
 func (c *Client) Close() {
 	for _, s := range c.servers {
 		s.close()
@@ -71,16 +70,15 @@ func (c *Client) Close() {
 // Errors of Resolve.
 var (
 	ErrNoAnswer = errors.New("no DNS server gave an answer")
-	ErrQuestion = errors.New("not a question that is asked upstream")
+	ErrQuestion = errors.New("the name or type is not looked up upstream")
 )
 
-// Cached returns what Resolve would return without asking a server.
+// Cached returns what Resolve would return without a query to a server.
 func (c *Client) Cached(name string, qtype uint16) (Answer, bool) {
 	return c.cache.get(question{canonical(name), qtype}, time.Now())
 }
 
-// Resolve returns the addresses of a name: qtype is dns.TypeA or dns.TypeAAAA. An
-// answer that there are none, or no such name, is no error.
+// Resolve returns the addresses of a name; qtype is dns.TypeA or dns.TypeAAAA. A negative answer is not an error.
 func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer, error) {
 	host, ok := netpolicy.Name(name)
 	q := question{host, qtype}
@@ -88,7 +86,7 @@ func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer
 		return Answer{}, fmt.Errorf("%w: type %s", ErrQuestion, dns.Type(qtype))
 	}
 	if !ok {
-		return Answer{}, fmt.Errorf("%w: %.64q is no host name", ErrQuestion, name)
+		return Answer{}, fmt.Errorf("%w: %.64q is not a host name", ErrQuestion, name)
 	}
 	if a, ok := c.cache.get(q, time.Now()); ok {
 		return a, nil
@@ -104,13 +102,13 @@ func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer
 	})
 }
 
-// gone reports whether err only means that a caller has left or had no more time.
+// gone reports whether err only means that the caller's context has ended.
 func gone(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// resolve asks until the chain of CNAMEs ends in addresses or in nothing. A
-// server that answers recursively gives all of it in one answer.
+// resolve sends queries until the chain of CNAMEs ends with addresses or with none. A recursive server sends all of it
+// in one answer.
 func (c *Client) resolve(ctx context.Context, q question) (Answer, error) {
 	began := time.Now()
 	a := Answer{TTL: c.opt.MaxTTL}
@@ -140,7 +138,7 @@ func (c *Client) resolve(ctx context.Context, q question) (Answer, error) {
 	return a, nil
 }
 
-// add puts the next part of the chain behind what is known.
+// add appends the next part of the chain.
 func (a *Answer) add(p part, q question) error {
 	for _, name := range p.chain {
 		if len(a.Chain) == MaxChain || name == q.name || slices.Contains(a.Chain, name) {
@@ -153,11 +151,11 @@ func (a *Answer) add(p part, q question) error {
 	return nil
 }
 
-// rounds is how often each server is asked: a packet can get lost.
+// rounds is the number of queries to each server: a packet can be lost.
 const rounds = 2
 
-// ask asks server by server until one gives a reliable answer: addresses, that there are none, or that there is no such
-// name. Otherwise the last response is the answer.
+// ask queries server by server until one gives a reliable answer: addresses, or a negative answer. Otherwise it returns
+// the last response.
 func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) {
 	if len(c.servers) == 0 {
 		return nil, "", errors.New("no DNS server is configured")
@@ -186,8 +184,8 @@ func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) 
 	return nil, "", fmt.Errorf("%w%s", ErrNoAnswer, words(errs))
 }
 
-// over returns why there is no more time, nil if there is. A socket's deadline
-// can come a moment before that of the context which it was taken from.
+// over returns the reason if there is no time left, and otherwise nil. A socket's deadline can expire just before the
+// context's, from which it was set.
 func over(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
 		return context.DeadlineExceeded
@@ -195,7 +193,7 @@ func over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// words names each error once.
+// words joins the distinct texts of errors.
 func words(errs []string) string {
 	slices.Sort(errs)
 	if errs = slices.Compact(errs); len(errs) == 0 {
@@ -204,21 +202,21 @@ func words(errs []string) string {
 	return " (" + strings.Join(errs, "; ") + ")"
 }
 
-// attempt asks one server and remembers how it did.
+// attempt queries one server and updates its health.
 func (c *Client) attempt(ctx context.Context, s *server, q question) (*dns.Msg, error) {
 	attempt, cancel := context.WithTimeout(ctx, c.opt.Attempt)
 	defer cancel()
 	m, err := s.exchange(attempt, q)
 	switch {
 	case err == nil:
-		s.health.well()
-	case over(ctx) == nil: // not because the caller has left
+		s.health.healthy()
+	case over(ctx) == nil: // not because the caller's context has ended
 		s.health.failed(time.Now())
 	}
 	return m, err
 }
 
-// order returns the servers as given, those that are ill behind the others.
+// order returns the servers in their order, with the unhealthy ones last.
 func (c *Client) order(now time.Time) []*server {
 	if len(c.servers) == 1 {
 		return c.servers

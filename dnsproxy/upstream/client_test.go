@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// short is for servers that fail: the test waits for them.
+// short has timeouts for servers that fail, for which the test must wait.
 var short = Options{Attempt: 300 * time.Millisecond, Total: 3 * time.Second}
 
 func TestResolve(t *testing.T) {
@@ -25,7 +25,7 @@ func TestResolve(t *testing.T) {
 		answer, ns []string
 		rcode      int
 		qtype      uint16
-		addrs      string // joined
+		addrs      string // comma-separated
 		chain      string
 		ttl        time.Duration
 		err        error
@@ -91,7 +91,7 @@ func long(n int) (out []string) {
 	return append(out, owner+" 60 IN A 192.0.2.9")
 }
 
-// TestChase has servers that give one CNAME at a time, as authoritative ones do.
+// TestChase: servers send one CNAME at a time, as authoritative servers do.
 func TestChase(t *testing.T) {
 	for links, want := range map[int]error{3: nil, MaxChain: nil, MaxChain + 1: ErrChain, 50: ErrChain} {
 		answers := map[string]string{}
@@ -128,8 +128,7 @@ func TestChase(t *testing.T) {
 	}
 }
 
-// TestQuery looks at what goes out: a random id, random capitals, EDNS with a size and no
-// option, one question.
+// TestQuery: a query has a random id, random capitals, one question, and EDNS with a size and no option.
 func TestQuery(t *testing.T) {
 	var mu sync.Mutex
 	names, ids, ports := map[string]bool{}, map[uint16]bool{}, map[string]bool{}
@@ -168,14 +167,14 @@ func TestRefusedQuestions(t *testing.T) {
 		}
 	}
 	if z.udp.Load() > 0 {
-		t.Errorf("%d of these were asked", z.udp.Load())
+		t.Errorf("%d of these were sent", z.udp.Load())
 	}
 	if _, err := client(t, Options{}).Resolve(t.Context(), "a.test", dns.TypeA); err == nil {
 		t.Error("an answer without a server")
 	}
 }
 
-// TestForged has servers whose first packets are not the answer.
+// TestForged: the first packets of the servers are not the answer.
 func TestForged(t *testing.T) {
 	good, bad := "a.test. 60 IN A 192.0.2.1", "a.test. 60 IN A 192.0.2.66"
 	for name, forge := range map[string]func(m *dns.Msg){
@@ -208,8 +207,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestSpoofedSource sends the right answer, with a wrong address in it, from
-// another port: the kernel does not let it in.
+// TestSpoofedSource sends a correct answer with a wrong address from another port: the kernel drops it.
 func TestSpoofedSource(t *testing.T) {
 	z := start(t, func(w dns.ResponseWriter, r *dns.Msg) {
 		other, err := net.Dial("udp", w.RemoteAddr().String())
@@ -232,7 +230,7 @@ func TestSpoofedSource(t *testing.T) {
 	}
 }
 
-// TestGuessing floods the client with wrong ids: it asks over TCP.
+// TestGuessing floods the client with wrong ids, so that it switches to TCP.
 func TestGuessing(t *testing.T) {
 	z := start(t, func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg)
@@ -250,7 +248,7 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// TestFolding has servers that answer in lower case.
+// TestFolding: servers answer in lower case.
 func TestFolding(t *testing.T) {
 	fold := func(w dns.ResponseWriter, r *dns.Msg) {
 		r.Question[0].Name = strings.ToLower(r.Question[0].Name)
@@ -275,7 +273,7 @@ func TestFolding(t *testing.T) {
 	}
 }
 
-// TestTruncation has a server with more addresses than UDP holds.
+// TestTruncation: a server has more addresses than fit into a UDP packet.
 func TestTruncation(t *testing.T) {
 	var many []string
 	for i := range 3000 {
@@ -305,8 +303,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestFailover has the first server dead, silent, failing or lying: the second
-// answers, and when the first has failed twice it is asked last.
+// TestFailover: the first server is dead, silent, failing or malicious. The second answers, and after two failures the
+// first is queried last.
 func TestFailover(t *testing.T) {
 	silent := func(dns.ResponseWriter, *dns.Msg) {}
 	for name, first := range map[string]func() *zone{
@@ -317,7 +315,7 @@ func TestFailover(t *testing.T) {
 		"garbage": func() *zone {
 			return serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
 				b, _ := new(dns.Msg).SetReply(r).Pack()
-				b[7] = 200 // 200 answers, and none there
+				b[7] = 200 // 200 answers announced, none sent
 				w.Write(b)
 			})
 		},
@@ -350,11 +348,11 @@ func TestAllDead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.Resolve(ctx, "b.test", dns.TypeA); err == nil {
-		t.Error("an answer though no server sent one")
+		t.Error("an answer, although no server sent one")
 	}
 }
 
-// TestTotal has slow servers: the deadline of the whole is kept.
+// TestTotal: slow servers do not exceed the total timeout.
 func TestTotal(t *testing.T) {
 	var servers []Server
 	for range 4 {
@@ -368,7 +366,7 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-// TestSharing asks one question from many callers concurrently: upstream sees it once.
+// TestSharing: many concurrent callers with the same question cause one upstream query.
 func TestSharing(t *testing.T) {
 	release := make(chan struct{})
 	z := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
@@ -391,12 +389,12 @@ func TestSharing(t *testing.T) {
 			}
 		})
 		if i == 0 {
-			for z.udp.Load() == 0 { // it is the one that asks
+			for z.udp.Load() == 0 { // it does the lookup
 				time.Sleep(time.Millisecond)
 			}
 		}
 	}
-	leave() // another takes its place
+	leave() // another caller takes over
 	for z.udp.Load() < 2 {
 		time.Sleep(time.Millisecond)
 	}
@@ -447,7 +445,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamEnds has a server that closes each connection after one answer.
+// TestStreamEnds: a server closes each connection after one answer.
 func TestStreamEnds(t *testing.T) {
 	z := start(t, nil, func(w dns.ResponseWriter, r *dns.Msg) {
 		says(rrs(t, "a.test. 0 IN A 192.0.2.1")...)(w, r)
@@ -463,7 +461,7 @@ func TestStreamEnds(t *testing.T) {
 		w.Close()
 	}, nil)
 	if _, err := client(t, short, half.server(TCP)).Resolve(t.Context(), "a.test", dns.TypeA); !errors.Is(err, ErrNoAnswer) {
-		t.Errorf("half an answer: %v", err)
+		t.Errorf("an incomplete answer: %v", err)
 	}
 }
 
@@ -503,10 +501,10 @@ func TestCache(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if a := ask("none.test"); a.TTL > time.Minute {
-		t.Errorf("no such name is kept for %s", a.TTL)
+		t.Errorf("a negative answer has TTL %s", a.TTL)
 	}
 	if _, ok := c.Cached("A.test.", dns.TypeA); !ok {
-		t.Error("Cached does not know it")
+		t.Error("Cached does not return it")
 	}
 	for i := range 100 {
 		ask(fmt.Sprintf("n%d.test", i))
@@ -518,7 +516,7 @@ func TestCache(t *testing.T) {
 	now := time.Now()
 	c.cache.put(q, Answer{TTL: time.Second}, now)
 	if _, ok := c.cache.get(q, now.Add(time.Second)); ok {
-		t.Error("served beyond its TTL")
+		t.Error("returned after its TTL")
 	}
 }
 
@@ -527,19 +525,19 @@ func TestHealth(t *testing.T) {
 	now := time.Now()
 	h.failed(now)
 	if h.rank(now) != 0 {
-		t.Error("ill after one failure")
+		t.Error("unhealthy after one failure")
 	}
 	for pause := firstPause; pause <= 2*longestPause; pause *= 2 {
 		h.failed(now)
-		h.failed(now) // the same failure, seen by another
+		h.failed(now) // the same failure, reported by another caller
 		if want := min(pause, longestPause); h.rank(now.Add(want-1)) == 0 || h.rank(now.Add(want)) != 0 {
 			t.Errorf("the pause is not %s", want)
 		}
 		now = now.Add(min(pause, longestPause))
 	}
 	h.failed(now)
-	h.well()
+	h.healthy()
 	if h.rank(now) != 0 {
-		t.Error("an answer does not make it well")
+		t.Error("not healthy after an answer")
 	}
 }

@@ -13,21 +13,19 @@ import (
 	"github.com/miekg/dns"
 )
 
-// buffers are for responses over UDP, which are at most ednsSize where a
-// server keeps to it.
+// buffers are for UDP responses, which are at most ednsSize long if the server complies.
 var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
 
-// conn is a socket or a connection on which one question at a time is asked.
+// conn is a socket or a connection. It carries one query at a time.
 type conn struct {
 	net.Conn
 	uses int
-	idle time.Time // since when, while it is in a pool
+	idle time.Time // when it was put into a pool
 }
 
-// bound makes reads and writes end with ctx. Stop ends that; it returns false if
-// they were cut short.
+// bound sets ctx as the limit of reads and writes. Stop removes the limit; it returns false if ctx has ended.
 func (c *conn) bound(ctx context.Context) (stop func() bool) {
-	deadline, _ := ctx.Deadline() // none is the zero time, which stands for none
+	deadline, _ := ctx.Deadline() // the zero time, without a deadline, means none
 	c.SetDeadline(deadline)
 	if ctx.Done() == nil {
 		return func() bool { return true }
@@ -35,9 +33,9 @@ func (c *conn) bound(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 }
 
-var errWrong = errors.New("the server answered another question")
+var errWrong = errors.New("the response is to a different query")
 
-// roundTrip asks over a stream: each message has its length before it (RFC 7766, section 8).
+// roundTrip sends a query over a stream: each message is preceded by its length (RFC 7766, section 8).
 func (c *conn) roundTrip(p packet) (*dns.Msg, error) {
 	out := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(p.bytes)), uint16(len(p.bytes)))
 	if _, err := c.Write(append(out, p.bytes...)); err != nil {
@@ -49,7 +47,7 @@ func (c *conn) roundTrip(p packet) (*dns.Msg, error) {
 	}
 	msg := make([]byte, binary.BigEndian.Uint16(size[:]))
 	if _, err := io.ReadFull(c, msg); err != nil {
-		return nil, fmt.Errorf("half an answer on the connection: %w", err)
+		return nil, fmt.Errorf("an incomplete answer on the connection: %w", err)
 	}
 	if p.compare(msg) == foreign {
 		return nil, errWrong
@@ -57,16 +55,16 @@ func (c *conn) roundTrip(p packet) (*dns.Msg, error) {
 	return unpack(msg)
 }
 
-// pool keeps connections for the next question. It is bounded: one too many is closed.
+// pool keeps idle connections. It is bounded: it closes connections over the limit.
 type pool struct {
 	size, uses int
 
-	mu     sync.Mutex // guards the rest
-	free   []*conn    // the one used last is taken first
+	mu     sync.Mutex // guards the fields below
+	free   []*conn    // the most recently used is taken first
 	closed bool
 }
 
-// take returns a connection, and whether it was used before.
+// take returns a connection, and reports whether it was used before.
 func (p *pool) take(dial func() (net.Conn, error)) (c *conn, used bool, err error) {
 	if c := p.pop(time.Now()); c != nil {
 		return c, true, nil
@@ -78,7 +76,7 @@ func (p *pool) take(dial func() (net.Conn, error)) (c *conn, used bool, err erro
 	return &conn{Conn: raw}, false, nil
 }
 
-// pop returns a connection that was not idle for too long; those that were are closed.
+// pop returns a connection that was not idle for too long, and closes those that were.
 func (p *pool) pop(now time.Time) *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +84,7 @@ func (p *pool) pop(now time.Time) *conn {
 		return nil
 	}
 	c := p.free[len(p.free)-1]
-	if now.Sub(c.idle) > idleTime { // and so were all before it
+	if now.Sub(c.idle) > idleTime { // and so have all before it
 		p.drop()
 		return nil
 	}
@@ -94,7 +92,7 @@ func (p *pool) pop(now time.Time) *conn {
 	return c
 }
 
-// give puts a connection back on which nothing is under way.
+// give returns an idle connection to the pool.
 func (p *pool) give(c *conn) {
 	c.uses++
 	c.idle = time.Now()
@@ -114,7 +112,7 @@ func (p *pool) close() {
 	p.drop()
 }
 
-// drop closes what is kept. The caller holds mu.
+// drop closes the idle connections. The caller holds mu.
 func (p *pool) drop() {
 	for _, c := range p.free {
 		c.Close()

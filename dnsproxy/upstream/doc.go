@@ -1,15 +1,14 @@
-// Package upstream asks DNS servers on the host's side for the addresses of a
-// name. The resolver and the gateway share it; nothing inside a sandbox reaches it.
+// Package upstream looks up the addresses of names from DNS servers. It runs on the host; the resolver and the gateway
+// share a Client, and no process in a sandbox can reach it.
 //
-//	Resolve -> cache -> one question at a time -> server by server -> UDP --truncated--> TCP
-//	                                                              \-> TCP, DNS over TLS
+//	Resolve -> cache -> one lookup per question -> server by server -> UDP --truncated--> TCP
+//	                                                               \-> TCP, DNS over TLS
 //
-// Only A and AAAA are asked for, and only what hangs together with the question is
-// read out of a response: its chain of CNAMEs and the addresses at the end of it. What
-// else a response holds is not looked at, so there is nothing to poison. Whether an
-// address may be used is not decided here: the caller asks netpolicy.
+// A Client only asks for A and AAAA records, and reads only the records of a response that belong to the question: the
+// chain of CNAMEs, and the addresses at its end. It ignores all other records, so a response cannot poison the cache. It
+// does not decide which addresses may be used: the caller does, with netpolicy.
 //
-// Against forged answers each query has a random id, a random source port and
-// random capitals in its name (draft-vixie-dnsext-dns0x20), and a response counts only
-// if it comes from the server asked and repeats id and question to the bit.
+// Against forged responses, each query has a random id, a random source port and random capitals in its name
+// (draft-vixie-dnsext-dns0x20). A response is accepted only if it comes from the queried server and repeats the id and
+// the question exactly.
 package upstream

@@ -13,21 +13,21 @@ import (
 	"github.com/miekg/dns"
 )
 
-// server is a Server with what is kept for it between questions.
+// server is a Server with its connections and health.
 type server struct {
 	Server
-	text    string // as ParseServer reads it
+	text    string // in the form that ParseServer reads
 	opt     Options
 	tls     *tls.Config // nil without TLS
 	sockets pool        // connected UDP sockets
 	streams pool        // TCP or TLS connections
 	health  health
-	// folds is until when the server is taken for one that does not preserve
-	// capitals, in nanoseconds since 1970. It is asked over TCP.
+	// folds is the time until which the server is treated as one that does not preserve capitals, in nanoseconds since
+	// 1970. Meanwhile it is queried over TCP.
 	folds atomic.Int64
 }
 
-// Bounds of what is kept for a server.
+// Limits of one server's connections.
 const (
 	idleSockets = 64
 	socketUses  = 32 // queries from one source port
@@ -43,7 +43,7 @@ func newServer(s Server, o Options) *server {
 		streams: pool{size: idleStreams, uses: streamUses}}
 	if s.Proto == TLS {
 		out.tls = &tls.Config{
-			// An address here is looked for among the certificate's addresses.
+			// An address here is compared with the certificate's addresses.
 			ServerName:         cmp.Or(s.Name, s.Addr.Addr().WithZone("").String()),
 			RootCAs:            o.Roots,
 			MinVersion:         tls.VersionTLS12,
@@ -58,11 +58,11 @@ func (s *server) close() {
 	s.streams.close()
 }
 
-// exchange asks the server.
+// exchange sends a query to the server and returns the response.
 //
-//	udp: mixed capitals --truncated, other capitals, too many foreign--> tcp
-//	tcp --fails, and only for the sake of capitals--> udp in lower case
-//	tcp, tls: a stream
+//	  udp: random capitals --truncated, other capitals, too many foreign responses--> tcp
+//	  tcp --fails, and was used only because of capitals--> udp in lower case
+//		tcp, tls: a stream
 func (s *server) exchange(ctx context.Context, q question) (*dns.Msg, error) {
 	if s.Proto != UDP {
 		return s.overStream(ctx, q)
@@ -83,8 +83,8 @@ func (s *server) exchange(ctx context.Context, q question) (*dns.Msg, error) {
 	return m, err
 }
 
-// folded asks a server that does not give capitals back: over TCP, which does
-// without them, or in lower case if it does not speak TCP.
+// folded queries a server that does not preserve capitals: over TCP, which does not need them, or in lower case if the
+// server does not support TCP.
 func (s *server) folded(ctx context.Context, q question) (*dns.Msg, error) {
 	half, cancel := context.WithTimeout(ctx, s.opt.Attempt/2)
 	defer cancel()
@@ -95,18 +95,18 @@ func (s *server) folded(ctx context.Context, q question) (*dns.Msg, error) {
 	return s.overUDP(ctx, q, false)
 }
 
-// Why UDP gave no answer, and TCP is asked.
+// Reasons to query over TCP after UDP.
 var (
 	errTruncated = errors.New("the answer is truncated")
-	errRecased   = errors.New("the server changed the capitals of the name")
-	errForeign   = errors.New("too many responses to other questions came")
+	errRecased   = errors.New("the server changed the case of the name")
+	errForeign   = errors.New("too many responses to other queries")
 )
 
-// maxForeign is how many responses with another id or question are overlooked:
-// few come late, many mean that an attacker guesses.
+// maxForeign is the number of responses with another id or question that are ignored. A few may be late; many indicate
+// an attacker who guesses ids.
 const maxForeign = 16
 
-// overUDP sends the query and waits for the response to it, whatever else arrives.
+// overUDP sends the query and waits for its response, and ignores other packets.
 func (s *server) overUDP(ctx context.Context, q question, mixed bool) (*dns.Msg, error) {
 	p, err := q.pack(mixed)
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *server) receive(c *conn, p packet) (*dns.Msg, error) {
 	}
 }
 
-// overStream asks over a connection that is kept open. One that turns out to
-// have been closed in the meantime is replaced, in the end by a new one.
+// overStream sends the query over an idle connection. If the server has closed it in the meantime, overStream takes
+// another one, and finally a new one.
 func (s *server) overStream(ctx context.Context, q question) (*dns.Msg, error) {
 	p, err := q.pack(false)
 	if err != nil {

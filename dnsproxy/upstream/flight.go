@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// flights lets concurrent callers with the same question share one lookup. There is no goroutine: the first caller does
-// the lookup, the others wait for it.
+// flights makes concurrent callers with the same question share one lookup. It starts no goroutine: the first caller
+// does the lookup, and the others wait for it.
 type flights struct {
 	mu   sync.Mutex // guards open
 	open map[question]*flight
@@ -18,8 +18,8 @@ type flight struct {
 	err    error
 }
 
-// do calls ask unless a call for q is under way, whose result it then waits for.
-// When that one fails because its own caller went away, it asks itself.
+// do calls ask, unless a call for q is in progress, for whose result it then waits. If that call fails because its
+// caller's context ended, do calls ask itself.
 func (f *flights) do(ctx context.Context, q question, ask func() (Answer, error)) (Answer, error) {
 	for {
 		mine, other := f.join(q)

@@ -75,13 +75,12 @@ func TestResolvConf(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if _, err := ResolvConf("testdata/none"); err == nil {
-		t.Error("servers from no file")
+		t.Error("servers from a missing file")
 	}
 }
 
-// FuzzResponse has a server that answers with anything. What comes out hangs
-// together with the question: slowRead, which follows the chain in an obvious way, finds
-// each address at its end.
+// FuzzResponse: a server answers with arbitrary packets. slowRead, which follows the chain of CNAMEs in an obvious way,
+// must find each returned address at its end.
 func FuzzResponse(f *testing.F) {
 	q := question{"a.test", dns.TypeA}
 	p, err := q.pack(false)
@@ -123,7 +122,7 @@ func FuzzResponse(f *testing.F) {
 		end := q.name
 		for _, name := range got.chain {
 			if !slowCNAME(m, end, name) {
-				t.Fatalf("%s does not lead to %s in\n%s", end, name, m)
+				t.Fatalf("%s does not resolve to %s in\n%s", end, name, m)
 			}
 			end = name
 		}
@@ -132,7 +131,7 @@ func FuzzResponse(f *testing.F) {
 				r, ok := rr.(*dns.A)
 				return ok && strings.EqualFold(r.Hdr.Name, end+".") && r.A.String() == a.String()
 			}) {
-				t.Fatalf("%s is no address of %s in\n%s", a, end, m)
+				t.Fatalf("%s is not an address of %s in\n%s", a, end, m)
 			}
 		}
 	})
@@ -145,8 +144,8 @@ func slowCNAME(m *dns.Msg, from, to string) bool {
 	})
 }
 
-// FuzzCompare: a packet is taken for the response only if it repeats id and
-// question; and only capitals may differ for it to be taken for a recased one.
+// FuzzCompare: a packet is accepted as the response only if it repeats the id and the question, and as a recased one
+// only if no more than capitals differ.
 func FuzzCompare(f *testing.F) {
 	p, err := question{"ab.test", dns.TypeAAAA}.pack(true)
 	check(f, err)
@@ -162,7 +161,7 @@ func FuzzCompare(f *testing.F) {
 		}
 		if !m.Response || m.Id != binary.BigEndian.Uint16(p.bytes) || len(m.Question) != 1 ||
 			m.Question[0].Qtype != dns.TypeAAAA || m.Question[0].Qclass != dns.ClassINET || !strings.EqualFold(m.Question[0].Name, "ab.test.") {
-			t.Errorf("taken for a response: %s", m)
+			t.Errorf("accepted as a response: %s", m)
 		}
 	})
 }

@@ -5,25 +5,27 @@ import (
 	"time"
 )
 
-// health remembers whether a server answers.
+// health tracks whether a server answers.
 //
-//	        2 failures in a row                    the pause is over: asked in
-//	well ------------------------> ill, asked last ----------------------------> its place again
-//	 ^                              |   ^                                          |
-//	 +---------- an answer ---------+   +------- a failure: twice the pause -------+
+//	             2 failures in a row                 after the pause
+//	healthy -------------------------> unhealthy,  ------------------> on trial: queried in its order
+//	   ^                               queried last <----------------     |
+//	   |                                    |        a failure: twice      |
+//	   +------------- an answer ------------+        the pause             |
+//	   +------------- an answer -------------------------------------------+
 type health struct {
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	failures int        // in a row
 	until    time.Time  // of the pause
 }
 
-// The pauses of a server that is ill.
+// The pauses of an unhealthy server.
 const (
 	firstPause   = time.Second
 	longestPause = 16 * time.Second
 )
 
-func (h *health) well() {
+func (h *health) healthy() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failures, h.until = 0, time.Time{}
@@ -33,7 +35,7 @@ func (h *health) failed(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now.Before(h.until) {
-		return // others failed at the same time
+		return // another query failed at the same time
 	}
 	h.failures++
 	if h.failures >= 2 {
@@ -41,7 +43,7 @@ func (h *health) failed(now time.Time) {
 	}
 }
 
-// rank is smaller for a server that is asked sooner.
+// rank is the order of servers: a smaller rank is queried first.
 func (h *health) rank(now time.Time) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

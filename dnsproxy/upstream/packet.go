@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// question is one question: a name in lower case without its final dot, and A or AAAA.
+// question is a name in lower case without its final dot, and A or AAAA.
 type question struct {
 	name  string
 	qtype uint16
@@ -18,20 +18,19 @@ type question struct {
 
 const (
 	headerSize = 12
-	// ednsSize is the largest answer asked for over UDP: what passes without
-	// fragments nearly everywhere (DNS flag day 2020).
+	// ednsSize is the maximum size of UDP responses that queries announce; it avoids fragmentation nearly everywhere
+	// (DNS flag day 2020).
 	ednsSize = 1232
 )
 
-// packet is a query as it goes on the wire (RFC 1035, section 4.1), with an
-// OPT record that holds a size and nothing else: no client subnet, no cookie.
+// packet is a query in wire format (RFC 1035, section 4.1). Its OPT record has a size and no options: no client subnet,
+// no cookie.
 type packet struct {
 	bytes []byte
 	end   int // of the question
 }
 
-// pack writes a query with a random id. With mixed, each letter of the name is a
-// capital or not at random.
+// pack packs a query with a random id. With mixed, the case of each letter of the name is random.
 func (q question) pack(mixed bool) (packet, error) {
 	var m dns.Msg
 	m.RecursionDesired = true
@@ -39,10 +38,10 @@ func (q question) pack(mixed bool) (packet, error) {
 	m.SetEdns0(ednsSize, false)
 	wire, err := m.PackBuffer(make([]byte, 0, 512))
 	if err != nil {
-		return packet{}, fmt.Errorf("the name %q cannot be asked for: %w", q.name, err)
+		return packet{}, fmt.Errorf("the name %q cannot be encoded: %w", q.name, err)
 	}
 	end := headerSize
-	for wire[end] > 0 { // a label may hold zeros itself: CNAMEs lead to any name
+	for wire[end] > 0 { // a label may contain zeros: CNAMEs can name any bytes
 		end += 1 + int(wire[end])
 	}
 	p := packet{wire, end + 5}
@@ -50,7 +49,7 @@ func (q question) pack(mixed bool) (packet, error) {
 	return p, nil
 }
 
-// shuffle draws a new id, and capitals if mixed.
+// shuffle sets a new random id, and random capitals if mixed.
 func (p packet) shuffle(mixed bool) {
 	var random [2 + 32]byte
 	rand.Read(random[:]) // never fails: see crypto/rand
@@ -67,14 +66,14 @@ func (p packet) shuffle(mixed bool) {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// likeness returns how well a response matches a query.
+// likeness is how well a response matches a query.
 type likeness int
 
 const (
 	foreign    likeness = iota // another id or question: stale or forged
-	recased                    // all but the capitals
-	exact                      // id and question to the bit
-	truncation                 // exact, and cut off
+	recased                    // equal except for capitals
+	exact                      // id and question are equal
+	truncation                 // exact, and truncated
 )
 
 // compare reports whether msg is a response to the query.
@@ -97,8 +96,7 @@ func (p packet) compare(msg []byte) likeness {
 	return foreign
 }
 
-// sameFolded compares questions without regard to capitals in the name. The last four
-// bytes, type and class, are compared as they are.
+// sameFolded compares questions, ignoring case in the name. The last four bytes, type and class, are compared exactly.
 func sameFolded(a, b []byte) bool {
 	for i := range a {
 		if a[i] != b[i] && (i >= len(a)-4 || !isLetter(a[i]) || a[i]|0x20 != b[i]|0x20) {
@@ -108,10 +106,10 @@ func sameFolded(a, b []byte) bool {
 	return true
 }
 
-var errResponse = errors.New("the response cannot be read")
+var errResponse = errors.New("the response is malformed")
 
-// unpack reads a response that compare has accepted. One that lacks records that it announces is no answer, not even a
-// negative one.
+// unpack parses a response that compare has accepted. A response with fewer records than its header announces is an
+// error, not a negative answer.
 func unpack(msg []byte) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(msg); err != nil {

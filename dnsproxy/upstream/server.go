@@ -12,25 +12,25 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Proto is how a server is spoken to.
+// Proto is the protocol of a server.
 type Proto string
 
 // The protocols.
 const (
-	UDP Proto = "udp" // RFC 1035; truncated answers are asked for again over TCP
+	UDP Proto = "udp" // RFC 1035; truncated answers are requested again over TCP
 	TCP Proto = "tcp" // RFC 7766
 	TLS Proto = "tls" // DNS over TLS, RFC 7858
 )
 
-// Server is a DNS server that may be asked.
+// Server is a DNS server.
 type Server struct {
 	Proto Proto
 	Addr  netip.AddrPort
-	// Name is what the certificate has to be for. Empty: for the address. TLS only.
+	// Name is the name in the server's certificate. Empty: the address. TLS only.
 	Name string
 }
 
-// String returns the server as ParseServer reads it.
+// String returns the server in the form that ParseServer reads.
 func (s Server) String() string {
 	out := string(s.Proto) + "://" + s.Addr.String()
 	if s.Name != "" {
@@ -39,10 +39,9 @@ func (s Server) String() string {
 	return out
 }
 
-// ParseServer reads udp://ADDR, tcp://ADDR or tls://ADDR, each with an optional
-// port (53, or 853 for tls), and for tls the certificate's name after "#". ADDR is an
-// address, in brackets if it is IPv6 and a port follows: finding a server by its
-// name would need another one.
+// ParseServer parses udp://ADDR, tcp://ADDR or tls://ADDR, each with an optional port (53, or 853 for tls), and for tls
+// an optional certificate name after "#". ADDR is an IP address, in brackets if it is IPv6 and a port follows: to look
+// up a server's name would need another server.
 func ParseServer(s string) (Server, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	proto := Proto(scheme)
@@ -52,10 +51,10 @@ func ParseServer(s string) (Server, error) {
 	rest, name, named := strings.Cut(rest, "#")
 	switch {
 	case named && proto != TLS:
-		return Server{}, fmt.Errorf("DNS server %q: only tls has a certificate's name after #", s)
+		return Server{}, fmt.Errorf("DNS server %q: only tls:// takes a certificate name after #", s)
 	}
 	if name, ok = netpolicy.Name(name); named && !ok {
-		return Server{}, fmt.Errorf("DNS server %q: no host name after #", s)
+		return Server{}, fmt.Errorf("DNS server %q: the certificate name after # is not a host name", s)
 	}
 	port := uint16(53)
 	if proto == TLS {
@@ -77,7 +76,7 @@ func parseAddr(s string, port uint16) (netip.AddrPort, error) {
 		}
 		a, err := netip.ParseAddr(inner)
 		if err != nil {
-			return netip.AddrPort{}, fmt.Errorf("%q is no address, with or without a port", s)
+			return netip.AddrPort{}, fmt.Errorf("%q is not an IP address or an IP address with a port", s)
 		}
 		ap = netip.AddrPortFrom(a, port)
 	}
@@ -85,20 +84,20 @@ func parseAddr(s string, port uint16) (netip.AddrPort, error) {
 	case a.Is4In6():
 		return ap, errors.New("write an IPv4 address as such")
 	case ap.Port() == 0:
-		return ap, errors.New("port 0 cannot be asked")
+		return ap, errors.New("port 0 is not valid")
 	case a.IsUnspecified() || a.IsMulticast():
-		return ap, fmt.Errorf("%s is no single host's address", a)
+		return ap, fmt.Errorf("%s is not a unicast address", a)
 	}
 	return ap, nil
 }
 
-// The bounds of resolv.conf(5): more servers than libc asks are not asked.
+// Limits of resolv.conf(5): the number of servers is libc's.
 const (
 	maxServers    = 3
 	maxResolvConf = 64 << 10 // bytes
 )
 
-// ResolvConf returns the servers of a file in the form of resolv.conf(5), asked over UDP.
+// ResolvConf reads the servers, over UDP, from a file in the format of resolv.conf(5).
 func ResolvConf(path string) ([]Server, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,9 +121,9 @@ func readResolvConf(r io.Reader) ([]Server, error) {
 		}
 		addr, err := netip.ParseAddr(words[1])
 		if err != nil {
-			return nil, fmt.Errorf("nameserver %q is no address", words[1])
+			return nil, fmt.Errorf("nameserver %q is not an IP address", words[1])
 		}
-		if addr.IsUnspecified() { // as libc takes it
+		if addr.IsUnspecified() { // as in libc
 			addr = map[bool]netip.Addr{true: netip.AddrFrom4([4]byte{127, 0, 0, 1}), false: netip.IPv6Loopback()}[addr.Is4()]
 		}
 		servers = append(servers, Server{Proto: UDP, Addr: netip.AddrPortFrom(addr.Unmap(), 53)})
@@ -133,7 +132,7 @@ func readResolvConf(r io.Reader) ([]Server, error) {
 		return nil, err
 	}
 	if len(servers) == 0 {
-		return nil, errors.New("it names no server: add a line such as \"nameserver 9.9.9.9\", or name servers for Custody itself")
+		return nil, errors.New("no server in it: add a line such as \"nameserver 9.9.9.9\", or configure servers for Custody itself")
 	}
 	return servers, nil
 }

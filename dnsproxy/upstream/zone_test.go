@@ -28,10 +28,10 @@ func check(t testing.TB, err error) {
 
 type handler = func(w dns.ResponseWriter, r *dns.Msg)
 
-// zone is a DNS server on loopback. Each of its sides may be missing.
+// zone is a DNS server on loopback. Either transport may be missing.
 type zone struct {
 	addr     netip.AddrPort
-	udp, tcp atomic.Int64 // questions
+	udp, tcp atomic.Int64 // queries
 	conns    atomic.Int64 // accepted
 }
 
@@ -41,7 +41,7 @@ func serve(t testing.TB, answer handler) *zone {
 	return start(t, answer, answer, nil)
 }
 
-// start starts a server; a nil handler leaves that side out. With certificate, TCP is TLS.
+// start starts a server, without a transport whose handler is nil. With certificate, TCP uses TLS.
 func start(t testing.TB, udp, tcp handler, certificate *tls.Certificate) *zone {
 	t.Helper()
 	pc, ln := ports(t)
@@ -63,7 +63,7 @@ func start(t testing.TB, udp, tcp handler, certificate *tls.Certificate) *zone {
 	return z
 }
 
-// ports returns sockets on a port that is free for both.
+// ports returns a UDP and a TCP socket on the same port.
 func ports(t testing.TB) (net.PacketConn, net.Listener) {
 	t.Helper()
 	for range 100 {
@@ -115,7 +115,7 @@ func (z *zone) run(t testing.TB, s *dns.Server) {
 
 func (z *zone) server(p Proto) Server { return Server{Proto: p, Addr: z.addr} }
 
-// client asks the servers, with patience for a slow machine where none of them fails.
+// client returns a client of the servers, with long timeouts for a slow machine, for tests in which no server fails.
 func client(t testing.TB, o Options, servers ...Server) *Client {
 	t.Helper()
 	c := New(servers, o)
@@ -133,7 +133,7 @@ func rrs(t testing.TB, lines ...string) (out []dns.RR) {
 	return out
 }
 
-// says answers every question with these records, whatever their owners.
+// says answers every query with these records, whatever their owners.
 func says(answer ...dns.RR) handler {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg)
@@ -179,7 +179,7 @@ func (a *authority) roots() *x509.CertPool {
 	return p
 }
 
-// issue makes a certificate that ends after so long, for names and addresses.
+// issue issues a certificate with the given lifetime for names and addresses.
 func (a *authority) issue(t testing.TB, life time.Duration, names []string, ips ...net.IP) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
