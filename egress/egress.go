@@ -69,7 +69,7 @@ type Options struct {
 type Network struct {
 	options   Options
 	fence     *fence.Fence
-	names      *nameTable
+	names     *nameTable
 	annotator *annotator
 	upstream  *upstream.Client
 	gateway   *gateway.Gateway
@@ -90,15 +90,15 @@ type Network struct {
 	change sync.RWMutex
 	// Guarded by change:
 	listeners map[uint16]net.Listener // the gateway's listeners, by port
-	ended bool
+	ended     bool
 }
 
 func newNetwork(f *fence.Fence, o Options) *Network {
 	return &Network{
 		options: o, fence: f, names: newNameTable(), listeners: map[uint16]net.Listener{},
 		annotator: &annotator{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
-		flows:   ids{open: map[fence.Key]string{}},
-		calls:   llm.NewBook(o.Tokens),
+		flows:     ids{open: map[fence.Key]string{}},
+		calls:     llm.NewBook(o.Tokens),
 	}
 }
 
