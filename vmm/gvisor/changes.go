@@ -9,7 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -51,28 +53,11 @@ func (c *changes) scan(ctx context.Context) ([]change, error) {
 	defer root.Close()
 	found := make(map[string]stamp, len(c.seen))
 	var list []change
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || name == "." {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	err = walk(ctx, root, ".", func(name string, info fs.FileInfo) {
 		if ch, ok := c.compare(name, info); ok {
 			list = append(list, ch)
 		}
 		found[name] = stampOf(info)
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read what the workload changed: %w", err)
@@ -83,7 +68,47 @@ func (c *changes) scan(ctx context.Context) ([]change, error) {
 		}
 	}
 	c.seen = found
+	slices.SortFunc(list, func(a, b change) int { return strings.Compare(a.path, b.path) })
 	return list, nil
+}
+
+// walk calls each with the files below a directory, sorted by path. Unlike fs.WalkDir, it accepts names that are not UTF-8.
+func walk(ctx context.Context, root *os.Root, dir string, each func(name string, info fs.FileInfo)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f, err := root.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := f.ReadDir(-1)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		name := e.Name()
+		if dir != "." {
+			name = dir + "/" + name
+		}
+		info, err := root.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		each(name, info)
+		if info.IsDir() {
+			if err := walk(ctx, root, name, each); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func stampOf(info fs.FileInfo) stamp {

@@ -27,6 +27,7 @@ type observer struct {
 	procs   map[int]*process
 	dropped uint32
 	writers map[string]string // the Proc that last opened a path for writing, since the step began
+	calls   calls
 }
 
 // process is what is known of one that lives.
@@ -36,7 +37,6 @@ type process struct {
 	parentID int
 	start    time.Time // of its first exec
 	execed   bool
-	hidden   bool   // of init's, no part of a step
 	status   uint32 // of its main thread's exit
 	// sockets are the protocols of those that it made with socket(2), by descriptor; a descriptor that it got
 	// in another way has none.
@@ -50,7 +50,7 @@ const maxSockets = 4096
 const maxWriters = 1 << 16
 
 func newObserver(run string, emit func(context.Context, *audit.Event) error) *observer {
-	return &observer{run: run, emit: emit, procs: map[int]*process{}, writers: map[string]string{}}
+	return &observer{run: run, emit: emit, procs: map[int]*process{}, writers: map[string]string{}, calls: newCalls()}
 }
 
 // begin names the step that following events are of.
@@ -72,13 +72,14 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 			return err
 		}
 	}
+	o.calls.note(m)
 	p := o.process(m.Process)
 	switch {
 	case m.Clone != nil && m.Clone.PID != m.Process.PID:
 		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
 	case m.Exec != nil:
 		return o.exec(ctx, p, m)
-	case m.Exit != nil && m.Exit.Thread == m.Process.PID:
+	case m.Exit != nil && m.Thread == m.Process.PID:
 		p.status = m.Exit.Status
 	case m.End != nil:
 		delete(o.procs, m.Process.PID)
@@ -89,7 +90,7 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 		}
 	case m.Socket != nil && m.Socket.FD >= 0:
 		p.opened(m.Socket)
-	case m.Connect != nil && m.Connect.To.IsValid() && !m.Connect.To.Addr().IsLoopback():
+	case m.Connect != nil && m.Connect.To.IsValid():
 		return o.connect(ctx, p, m)
 	}
 	return nil
@@ -115,11 +116,8 @@ func (o *observer) procID(pid int, start int64) string {
 const argvKept = 32 << 10
 
 func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error {
-	// The first process of each cell, which init starts before the step and which only sleeps.
-	if p.parentID == 1 && m.Exec.Memory && o.step == "" {
-		p.hidden = true
-	}
-	if p.hidden || m.Process.PID == 1 {
+	// The first process of each cell, which init starts and which only sleeps. Only init starts children of init.
+	if m.Process.PID == 1 || p.parentID == 1 && m.Exec.Memory && !p.execed {
 		return nil
 	}
 	if !p.execed {
@@ -273,6 +271,9 @@ func (v *vm) EndStep(ctx context.Context) error {
 	defer o.begin("")
 	list, err := v.changes.scan(ctx)
 	if err != nil {
+		return err
+	}
+	if err := o.declareCalls(ctx); err != nil {
 		return err
 	}
 	for _, ch := range list {

@@ -19,7 +19,7 @@ import (
 //
 //	sentry ── AF_PACKET ── eth0 (TAP) ── relay ── TAP of the fence ── TCX programs, gateway
 //
-// The relay looks at nothing in a frame. Frames carry the header of virtio-net, so that segments of up to 64 KiB pass whole.
+// The relay drops what the sentry's stack sends by itself, and translates one answer of the fence (frames.go). Frames carry the header of virtio-net, so that segments of up to 64 KiB pass whole.
 const (
 	deviceName = "eth0"
 	linkMTU    = 1500
@@ -119,8 +119,13 @@ func newRelay(device, tap *os.File) (*relay, error) {
 			return nil, errors.Join(err, r.tap.Close())
 		}
 	}
-	r.work.Go(func() { carry(r.tap, r.device) })
-	r.work.Go(func() { carry(r.device, r.tap) })
+	r.work.Go(func() { carry(r.tap, r.device, func(frame []byte) bool { return !fromStack(frame) }) })
+	r.work.Go(func() {
+		carry(r.device, r.tap, func(frame []byte) bool {
+			explain(frame)
+			return true
+		})
+	})
 	return r, nil
 }
 
@@ -139,13 +144,17 @@ func offload(f *os.File) error {
 	return set
 }
 
-// carry copies frames until one end is closed. A frame that the other end does not take is lost, as on any link.
-func carry(to, from *os.File) {
+// carry copies the frames for which pass returns true until one end is closed. A frame that the other end does not take is lost, as
+// on any link.
+func carry(to, from *os.File, pass func(frame []byte) bool) {
 	buf := make([]byte, maxFrame)
 	for {
 		n, err := from.Read(buf)
 		if err != nil && n <= 0 {
 			return
+		}
+		if !pass(buf[:n]) {
+			continue
 		}
 		if _, err := to.Write(buf[:n]); errors.Is(err, os.ErrClosed) {
 			return

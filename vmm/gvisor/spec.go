@@ -2,9 +2,13 @@ package gvisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -57,20 +61,38 @@ const (
 	sinkBackoffMax = "20ms"
 )
 
-// contextFields are those of trace.Process.
-var contextFields = []string{"time", "thread_id", "group_id", "thread_group_start_time", "parent_thread_group_id", "credentials", "cwd", "process_name"}
+// contextFields are those of trace.Process that are no strings. gVisor does not send a message with a string that is not UTF-8, so
+// that one of a process's name would make the process invisible.
+var contextFields = []string{"time", "thread_id", "group_id", "thread_group_start_time", "parent_thread_group_id", "credentials"}
 
-// points are what the sentry reports from the start of the container on.
-var points = []point{
-	{Name: "sentry/execve", OptionalFields: []string{"binary_info"}},
-	{Name: "sentry/clone"},
-	{Name: "sentry/task_exit"},
-	{Name: "sentry/exit_notify_parent"},
-	{Name: "syscall/openat/exit", OptionalFields: []string{"fd_path"}},
-	{Name: "syscall/open/exit"},
-	{Name: "syscall/creat/exit"},
-	{Name: "syscall/socket/exit"},
-	{Name: "syscall/connect/exit"},
+// withCwd has the working directory, too.
+var withCwd = append(slices.Clone(contextFields), "cwd")
+
+// points returns what the sentry reports from the start of the container on.
+func points() []point {
+	execve, execveat := uint(unix.SYS_EXECVE), uint(unix.SYS_EXECVEAT)
+	list := []point{
+		{Name: "sentry/execve", OptionalFields: []string{"binary_info"}, ContextFields: withCwd},
+		{Name: "syscall/execve/enter"},
+		{Name: "syscall/execveat/enter"},
+		{Name: fmt.Sprintf("syscall/sysno/%d/exit", execve)},
+		{Name: fmt.Sprintf("syscall/sysno/%d/exit", execveat)},
+		{Name: "sentry/clone"},
+		{Name: "sentry/task_exit"},
+		{Name: "sentry/exit_notify_parent"},
+		{Name: "syscall/openat/exit", OptionalFields: []string{"fd_path"}, ContextFields: withCwd},
+		{Name: "syscall/socket/exit"},
+		{Name: "syscall/connect/exit"},
+	}
+	if runtime.GOARCH == "amd64" { // later architectures have openat only
+		list = append(list, point{Name: "syscall/open/exit", ContextFields: withCwd}, point{Name: "syscall/creat/exit", ContextFields: withCwd})
+	}
+	for i := range list {
+		if list[i].ContextFields == nil {
+			list[i].ContextFields = contextFields
+		}
+	}
+	return list
 }
 
 type point struct {
@@ -81,18 +103,10 @@ type point struct {
 
 // writeSession writes the configuration of the trace session, which runsc starts with the container.
 func writeSession() error {
-	list := make([]point, len(points))
-	for i, p := range points {
-		p.ContextFields = contextFields
-		if p.Name == "sentry/exit_notify_parent" { // which has no directory
-			p.ContextFields = slices.DeleteFunc(slices.Clone(contextFields), func(f string) bool { return f == "cwd" })
-		}
-		list[i] = p
-	}
 	sink := map[string]any{"name": "remote", "config": map[string]any{
 		"endpoint": traceSock, "retries": sinkRetries, "backoff": sinkBackoff, "backoff_max": sinkBackoffMax,
 	}}
-	return writeJSON(initFile, map[string]any{"trace_session": map[string]any{"name": "Default", "points": list, "sinks": []any{sink}}})
+	return writeJSON(initFile, map[string]any{"trace_session": map[string]any{"name": "Default", "points": points(), "sinks": []any{sink}}})
 }
 
 func writeJSON(path string, v any) error {

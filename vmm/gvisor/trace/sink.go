@@ -49,6 +49,9 @@ func Accept(conn *net.UnixConn) (*Stream, error) {
 	if version < Version {
 		return nil, fmt.Errorf("trace sink: version %d of the protocol, expected %d or later", version, Version)
 	}
+	if err := enlarge(conn); err != nil {
+		return nil, fmt.Errorf("trace sink: enlarge the send buffer: %w", err)
+	}
 	if _, err := conn.Write(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), Version)); err != nil {
 		return nil, fmt.Errorf("trace sink: handshake: %w", err)
 	}

@@ -7,6 +7,10 @@
 // pkg/sentry/seccheck/sinks/remote/wire and pkg/sentry/seccheck/points of
 // gVisor's source. Fields that this package does not use are skipped, so that
 // it reads messages of later versions too.
+//
+// gVisor drops a message with a string that is not UTF-8 without counting it.
+// So only messages that cannot do without have strings, and each call of execve
+// has a Raw message, which has none.
 package trace
 
 import (
@@ -23,9 +27,8 @@ import (
 // Version is the version of the protocol that both ends name in their handshake.
 const Version = 1
 
-// MaxMessage bounds a message in bytes: gVisor sends an argument vector of at
-// most 2 MiB in one.
-const MaxMessage = 4 << 20
+// MaxMessage bounds a message in bytes: that of an execve has up to 2 MiB of arguments and 2 MiB of environment.
+const MaxMessage = 5 << 20
 
 // The types of messages that Parse decodes.
 const (
@@ -33,8 +36,10 @@ const (
 	typeExec    = 3
 	typeEnd     = 4
 	typeExit    = 5
+	typeRaw     = 6
 	typeOpen    = 7
 	typeConnect = 10
+	typeAttempt = 11
 	typeSocket  = 12
 )
 
@@ -45,7 +50,6 @@ type Process struct {
 	PPID  int
 	UID   int
 	Cwd   string
-	Name  string
 }
 
 // Message is one observation. At most one of its pointers is
@@ -56,11 +60,14 @@ type Message struct {
 	Dropped uint32
 	Time    time.Time // of the sentry's clock
 	Process Process
+	Thread  int // of Process; equal to Process.PID for the main thread
 
 	Clone   *Clone
+	Attempt *Attempt
+	Raw     *Raw
 	Exec    *Exec
 	Exit    *Exit // of a thread
-	End     *Exit // of a process: all its threads have ended
+	End     *End
 	Open    *Open
 	Connect *Connect
 	Socket  *Socket
@@ -72,6 +79,16 @@ type Clone struct {
 	Start int64
 }
 
+// Attempt is a call of execve(2) or execveat(2) that begins.
+type Attempt struct{ Path string }
+
+// Raw is a system call that returned. For a call of execve(2) that passed the checks of its arguments, Errno is 0 although
+// loading the program can still fail.
+type Raw struct {
+	Number uint64
+	Errno  int
+}
+
 // Exec is a successful execve(2).
 type Exec struct {
 	Path   string
@@ -79,11 +96,11 @@ type Exec struct {
 	Memory bool // the program's file is in memory: memfd_create(2)
 }
 
-// Exit is the end of a thread or of a process. Status is a wait status as in wait(2).
-type Exit struct {
-	Thread int // equal to Process.PID for the main thread
-	Status uint32
-}
+// Exit is the end of a thread. Status is a wait status as in wait(2).
+type Exit struct{ Status uint32 }
+
+// End is the end of a process: all its threads have ended. Status is a wait status as in wait(2).
+type End struct{ Status uint32 }
 
 // Open is a call of open(2), openat(2) or creat(2) that returned.
 type Open struct {
@@ -126,11 +143,15 @@ func Parse(b []byte) (Message, error) {
 	case typeExec:
 		err = m.exec(body)
 	case typeEnd:
-		m.End = &Exit{}
-		err = m.exit(body, m.End)
+		m.End = &End{}
+		err = m.exit(body, &m.End.Status)
 	case typeExit:
 		m.Exit = &Exit{}
-		err = m.exit(body, m.Exit)
+		err = m.exit(body, &m.Exit.Status)
+	case typeRaw:
+		err = m.raw(body)
+	case typeAttempt:
+		err = m.attempt(body)
 	case typeOpen:
 		err = m.open(body)
 	case typeConnect:
@@ -142,13 +163,13 @@ func Parse(b []byte) (Message, error) {
 }
 
 // context decodes the fields that all messages have in common.
-func (m *Message) context(b []byte) (thread int, err error) {
-	err = fields(b, func(n protowire.Number, v value) error {
+func (m *Message) context(b []byte) error {
+	return fields(b, func(n protowire.Number, v value) error {
 		switch n {
 		case 1:
 			m.Time = time.Unix(0, int64(v.num)).UTC()
 		case 2:
-			thread = int(int32(v.num))
+			m.Thread = int(int32(v.num))
 		case 4:
 			m.Process.PID = int(int32(v.num))
 		case 5:
@@ -162,14 +183,11 @@ func (m *Message) context(b []byte) (thread int, err error) {
 			})
 		case 8:
 			m.Process.Cwd = string(v.bytes)
-		case 9:
-			m.Process.Name = string(v.bytes)
 		case 10:
 			m.Process.PPID = int(int32(v.num))
 		}
 		return nil
 	})
-	return thread, err
 }
 
 func (m *Message) clone(b []byte) error {
@@ -178,7 +196,7 @@ func (m *Message) clone(b []byte) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			_, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 4:
 			c.PID = int(int32(v.num))
 		case 5:
@@ -194,7 +212,7 @@ func (m *Message) exec(b []byte) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			_, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 2:
 			e.Path = string(v.bytes)
 		case 3:
@@ -206,13 +224,43 @@ func (m *Message) exec(b []byte) error {
 	})
 }
 
-func (m *Message) exit(b []byte, e *Exit) error {
+func (m *Message) exit(b []byte, status *uint32) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			e.Thread, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 2:
-			e.Status = uint32(v.num)
+			*status = uint32(v.num)
+		}
+		return err
+	})
+}
+
+func (m *Message) raw(b []byte) error {
+	r := &Raw{}
+	m.Raw = r
+	return fields(b, func(n protowire.Number, v value) (err error) {
+		switch n {
+		case 1:
+			err = m.context(v.bytes)
+		case 2:
+			r.Errno, err = errno(v.bytes)
+		case 4:
+			r.Number = v.num
+		}
+		return err
+	})
+}
+
+func (m *Message) attempt(b []byte) error {
+	a := &Attempt{}
+	m.Attempt = a
+	return fields(b, func(n protowire.Number, v value) (err error) {
+		switch n {
+		case 1:
+			err = m.context(v.bytes)
+		case 6:
+			a.Path = string(v.bytes)
 		}
 		return err
 	})
@@ -224,7 +272,7 @@ func (m *Message) open(b []byte) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			_, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 2:
 			o.Errno, err = errno(v.bytes)
 		case 5:
@@ -244,7 +292,7 @@ func (m *Message) connect(b []byte) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			_, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 2:
 			c.Errno, err = errno(v.bytes)
 		case 4:
@@ -262,7 +310,7 @@ func (m *Message) socket(b []byte) error {
 	return fields(b, func(n protowire.Number, v value) (err error) {
 		switch n {
 		case 1:
-			_, err = m.context(v.bytes)
+			err = m.context(v.bytes)
 		case 2:
 			s.FD, err = result(v.bytes)
 		case 4:

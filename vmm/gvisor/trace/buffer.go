@@ -1,0 +1,66 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// sendBuffer is the size in bytes of the peer's send buffer. A message that does not fit is never sent.
+const sendBuffer = 2 * MaxMessage
+
+// enlarge sets the size of the peer's send buffer. The kernel's default is smaller than the largest message, runsc does not
+// change it, and only the sender's buffer counts. conn's peer must be waiting for the handshake.
+func enlarge(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || peerErr != nil {
+		return errors.Join(err, peerErr)
+	}
+	process, err := unix.PidfdOpen(int(peer.Pid), 0)
+	if err != nil {
+		return fmt.Errorf("open the peer's process: %w", err)
+	}
+	defer unix.Close(process)
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", peer.Pid))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if found, err := enlargeEnd(process, n, conn.LocalAddr().String()); found || err != nil {
+			return err
+		}
+	}
+	return errors.New("the peer's end of the connection was not found")
+}
+
+// enlargeEnd sets the size of the send buffer if the descriptor is a socket that is connected to the address.
+func enlargeEnd(process, descriptor int, address string) (found bool, err error) {
+	fd, err := unix.PidfdGetfd(process, descriptor, 0)
+	if err != nil {
+		return false, nil // it was closed meanwhile
+	}
+	defer unix.Close(fd)
+	to, err := unix.Getpeername(fd)
+	if err != nil {
+		return false, nil // not a connected socket
+	}
+	if end, ok := to.(*unix.SockaddrUnix); !ok || end.Name != address {
+		return false, nil
+	}
+	return true, os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer))
+}
