@@ -74,7 +74,7 @@ type Network struct {
 	upstream  *upstream.Client
 	gateway   *gateway.Gateway
 	authority *gateway.Authority // nil: no rule opens TLS
-	calls     *llm.Book
+	calls     *llm.Tracker
 	live      netpolicy.Live
 	self      self
 	flows     ids
@@ -98,7 +98,7 @@ func newNetwork(f *fence.Fence, o Options) *Network {
 		options: o, fence: f, names: newNameTable(), listeners: map[uint16]net.Listener{},
 		annotator: &annotator{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
 		flows:     ids{open: map[fence.Key]string{}},
-		calls:     llm.NewBook(o.Tokens),
+		calls:     llm.NewTracker(o.Tokens),
 	}
 }
 
@@ -216,7 +216,7 @@ func (n *Network) end() {
 	n.gateway.Close()
 	n.serving.Wait()
 	n.upstream.Close()
-	n.fence.Shut()
+	n.fence.Stop()
 	n.closing.Go(func() { n.closed = n.fence.Close() })
 }
 

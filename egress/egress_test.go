@@ -74,7 +74,7 @@ func TestChange(t *testing.T) {
 	if err != nil || c.Generation != 2 || c.Previous != policy(t, "a.example.com", "b.example.com").Digest() {
 		t.Errorf("change: %+v, %v", c, err)
 	}
-	if _, err := n.fence.Enforce(t.Context(), n.live.Current()); err == nil || !strings.Contains(err.Error(), "2 is in force already") {
+	if _, err := n.fence.Enforce(t.Context(), n.live.Current()); err == nil || !strings.Contains(err.Error(), "2 is already in force") {
 		t.Errorf("the fence does not have the generation that is in force according to the record: %v", err)
 	}
 	n.End()

@@ -24,7 +24,7 @@ func Prepare(ctx context.Context) *Prepared {
 	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
 	go func() {
 		defer close(p.laid)
-		p.fence, p.err = fence.New(ctx, fence.Options{Sighted: p.observed})
+		p.fence, p.err = fence.New(ctx, fence.Options{Observed: p.observed})
 	}()
 	return p
 }

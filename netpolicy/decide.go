@@ -6,36 +6,35 @@ import (
 	"strings"
 )
 
-// Question is what an enforcer asks before it lets anything through.
+// Question describes traffic for which an enforcer needs a decision.
 type Question struct {
-	// Name is the host name in the form that Name returns. Empty asks for the address by itself.
+	// Name is the host name in the form that Name returns. Empty means that only the address is known.
 	Name string
-	// Addr is where a packet or a connection goes. The zero Addr asks for the name alone.
+	// Addr is the destination of a packet or a connection. The zero Addr asks only about the name.
 	Addr netip.Addr
-	// Port is the destination port. The zero Port asks whether there is any, as a DNS question does.
+	// Port is the destination port. The zero Port asks whether any port is allowed, as for a DNS query.
 	Port Port
-	// Via is the mode that the enforcer serves; empty means either.
+	// Via is the enforcer's mode; empty means either.
 	Via Mode
-	// Request is set for a request whose inside can be seen.
+	// Request is set for an HTTP request that the enforcer can read.
 	Request *Request
 }
 
-// Request is what a rule may ask of an HTTP request.
+// Request is the part of an HTTP request that rules can restrict.
 type Request struct {
 	Method string
 	Path   string // as on the wire, without the query
 }
 
-// Verdict is the answer.
+// Verdict is the result of Decide.
 type Verdict struct {
 	Allow bool
-	// Rule is the one that allows, or the one that came nearest to it; nil when none names the destination.
+	// Rule is the rule that allows the question, or the closest one; nil when no rule names the destination.
 	Rule   *Rule
-	Reason Reason // why not; empty when allowed
+	Reason Reason // empty when allowed
 }
 
-// RuleName returns how the record names the rule of the verdict: "default"
-// where no rule names the destination.
+// RuleName returns the rule's name in the record: "default" if no rule names the destination.
 func (v Verdict) RuleName() string {
 	if v.Rule == nil {
 		return Default
@@ -43,13 +42,13 @@ func (v Verdict) RuleName() string {
 	return v.Rule.String()
 }
 
-// Default is the name of the rule that there always is: everything is denied.
+// Default is the name of the implicit rule that denies everything else.
 const Default = "default"
 
-// Reason is why something is denied. The values stand in the record.
+// Reason is why something is denied. The values are part of the record format.
 type Reason string
 
-// Why Decide denies.
+// The reasons of Decide.
 const (
 	NoRule       Reason = "no rule names this destination"
 	NoName       Reason = "this is not a host name in its plain form"
@@ -61,22 +60,20 @@ const (
 	SpecialRange Reason = "the address has a special purpose that the rule's addresses do not name"
 )
 
-// reasons are those of rules by how far a question got in one, so that the
-// nearest miss is what is reported.
+// reasons are the reasons that involve a rule, in the order of Decide's checks, so that the closest rule is reported.
 var reasons = []Reason{WrongMode, WrongPort, WrongMethod, WrongPath, UnclearPath, SpecialRange}
 
-// IsReason reports whether a reason that stands in a record is one of Decide's,
-// and so one that other rules could change.
+// IsReason reports whether a recorded reason is one of Decide's, which a change of rules could change.
 func IsReason(s string) bool {
 	return s == string(NoRule) || slices.Contains(reasons, Reason(s))
 }
 
-// Decide is the one decision that all enforcers make: it is pure, and the eBPF
-// programs, the resolver and the gateway are tested against it.
+// Decide is the decision that all enforcers make. It is a pure function; tests compare the eBPF programs, the resolver
+// and the gateway with it.
 //
-// Of the patterns that match a name the most specific decides alone: the exact
-// name before "*." patterns, a longer one before a shorter. Rules of that pattern
-// add up. Of ranges of addresses the longest that names the port decides.
+// Only the most specific of the patterns that match a name counts: the exact name before "*." patterns, and a longer one
+// before a shorter one. Any of the rules with that pattern can allow the question. Among ranges of addresses, the
+// longest with the port decides.
 func Decide(p *Policy, q Question) Verdict {
 	if q.Name == "" {
 		return p.decideAddr(q)
@@ -141,8 +138,8 @@ func (h *HTTP) denies(req Request) Reason {
 	return WrongPath
 }
 
-// Match returns the rules that decide on a name: those of the most specific
-// pattern that matches it. The caller does not change them.
+// Match returns the rules that decide on a name: those with the most specific pattern that matches it. The caller must
+// not change them.
 func (p *Policy) Match(name string) []*Rule {
 	if p == nil {
 		return nil
@@ -162,7 +159,7 @@ func (p *Policy) Match(name string) []*Rule {
 	}
 }
 
-// decideAddr answers for an address that no name led to.
+// decideAddr decides on an address without a name.
 func (p *Policy) decideAddr(q Question) Verdict {
 	best := Verdict{Reason: NoRule}
 	if p == nil || !q.Addr.IsValid() || q.Via == Gateway {

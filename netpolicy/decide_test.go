@@ -11,7 +11,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// policy reads rules in their normal form, in any order.
+// policy parses rules in their normal form, in any order.
 func policy(t testing.TB, rules ...string) *Policy {
 	t.Helper()
 	var list []Rule
@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 	req := func(method, path string) *Request { return &Request{method, path} }
 	cases := []struct {
 		q    Question
-		rule string // beginning of the rule named
+		rule string // the start of the expected rule
 		why  Reason
 	}{
 		{Question{Name: "github.com"}, "github.com", ""},
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 		{Question{Name: "a b.pypi.org"}, "", NoName},
 		{Question{Name: "..pypi.org"}, "", NoName},
 		{Question{}, "", NoRule},
-		// The most specific pattern decides alone.
+		// Only the most specific pattern decides.
 		{Question{Name: "pypi.org"}, "", NoRule},
 		{Question{Name: "x.pypi.org", Port: tcp443}, "*.pypi.org", ""},
 		{Question{Name: "a.b.pypi.org", Port: tcp443}, "*.pypi.org", ""},
@@ -95,13 +95,13 @@ func TestDecide(t *testing.T) {
 		{Question{Name: "api.anthropic.com", Port: Port{"tcp", 8443}, Request: req("GET", "/any;thing/..")}, "api.anthropic.com tcp/8443", ""},
 		{Question{Name: "api.anthropic.com", Port: Port{"tcp", 8443}, Request: req("POST", "/v1/x")}, "api.anthropic.com tcp/8443", WrongMethod},
 		{Question{Name: "github.com", Port: tcp443, Request: req("ANY", "*")}, "github.com", ""},
-		// Direct names, and names that lead inside.
+		// Direct names, and names that resolve to special addresses.
 		{Question{Name: "db.example.com", Port: udp53, Via: Direct}, "db.example.com", ""},
 		{Question{Name: "db.example.com", Port: udp53, Via: Gateway}, "db.example.com", WrongMode},
 		{Question{Name: "db.example.com", Port: udp53, Via: Direct, Addr: addr("10.0.0.1")}, "db.example.com", SpecialRange},
 		{Question{Name: "lan.example.com", Port: tcp443, Addr: addr("10.0.0.1")}, "lan.example.com", ""},
 		{Question{Name: "lan.example.com", Port: tcp443, Addr: addr("172.16.0.1")}, "lan.example.com", SpecialRange},
-		// Addresses that no name led to.
+		// Addresses without a name.
 		{Question{Addr: addr("192.0.2.1"), Port: tcp443}, "192.0.2.0/24", ""},
 		{Question{Addr: addr("::ffff:192.0.2.1"), Port: tcp443, Via: Direct}, "192.0.2.0/24", ""},
 		{Question{Addr: addr("192.0.2.1"), Port: tcp443, Via: Gateway}, "", NoRule},
@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%+v: %+v by %q, want %q by %q", c.q, v, v.RuleName(), c.why, c.rule)
 		}
 		if v.Rule == nil && v.RuleName() != Default {
-			t.Errorf("%+v: no rule is called %q", c.q, v.RuleName())
+			t.Errorf("%+v: no rule is named %q", c.q, v.RuleName())
 		}
 	}
 	for _, none := range []*Policy{nil, {}, policy(t)} {
@@ -134,7 +134,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestNeverMethods: tunnels and echoes pass no rule that looks inside.
+// TestNeverMethods: no rule with http allows methods for tunnels and echoes.
 func TestNeverMethods(t *testing.T) {
 	p := policy(t, "a.com tcp/443 http")
 	for _, m := range neverMethods {
@@ -169,8 +169,7 @@ func TestClearPath(t *testing.T) {
 	}
 }
 
-// FuzzClearPath: however often a server decodes a clear path, and however it
-// cleans it, the path stays within the segments that it shows.
+// FuzzClearPath: however often a server decodes a clear path, and however it cleans it, the path keeps its segments.
 func FuzzClearPath(f *testing.F) {
 	for _, s := range []string{"/v1/caf%c3%a9.txt", "/%e6%96%87/a", "/a%ef%bc%8fb", "/.%e2%80%8b./", "/a%cd%beb", "/", "/v1/a%20b/", "/%2e%2e/", "/..%20", "/a//b", "/%252e", `/a\..\b`, "/a;b/..", "/%c0%ae", "/..."} {
 		f.Add(s)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// String returns the question as people write it: the host, the port, the request.
+// String returns the question in the usual notation: the host, the port, the request.
 func (q Question) String() string {
 	s := q.Name
 	switch {
@@ -48,39 +48,39 @@ func SplitPort(s string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
-// Effect describes what a guest gets that asks q, whose verdict under p is v.
+// Effect describes what happens to traffic of a guest for which Decide under p returned v.
 func (p *Policy) Effect(q Question, v Verdict) string {
 	switch {
 	case v.Allow:
 		return allowedEffect(q, v.Rule)
 	case q.Name == "":
-		return "its packets are dropped and recorded; a name that leads there is another question"
+		return "its packets are dropped and recorded; a name that resolves to it is decided separately"
 	case v.Rule == nil:
-		return "the resolver answers REFUSED, records the question, and asks no other server"
+		return "the resolver answers REFUSED, records the query, and sends no query upstream"
 	}
 	switch v.Reason {
 	case WrongMethod, WrongPath, UnclearPath:
 		return "the gateway answers 403 with the rule, the run and the record's number"
 	case SpecialRange:
 		if v.Rule.Mode == Direct {
-			return "the resolver leaves the address out of its answer, and the record says so"
+			return "the resolver removes the address from its answer, and records that"
 		}
-		return "the gateway does not dial the address, and the record says so"
+		return "the gateway does not dial the address, and records that"
 	}
 	for _, r := range p.Match(q.Name) {
 		if r.Mode == Direct {
-			return "the name is resolved, as it has other ports; packets to this one are dropped and recorded"
+			return "the name is resolved, because rules name other ports of it; packets to this one are dropped and recorded"
 		}
 	}
-	return "the name gets an address, as it has other ports; a connection to this one is refused and recorded"
+	return "the name gets an address, because rules name other ports of it; a connection to this one is refused and recorded"
 }
 
 func allowedEffect(q Question, r *Rule) string {
 	switch {
 	case q.Name == "":
-		return "its packets pass, in both directions for what it began"
+		return "its packets pass, in both directions of flows that the guest begins"
 	case r.Mode == Direct:
-		return "the resolver answers with the name's real addresses, to which its packets pass while the answer lives; their contents are not inspected"
+		return "the resolver answers with the name's real addresses, to which its packets pass while the answer is valid; their contents are not inspected"
 	case r.HTTP != nil && q.Request == nil:
 		return "a synthetic address at which the gateway opens TLS and checks each request, then dials the name itself"
 	case r.HTTP != nil:

@@ -8,17 +8,15 @@ import (
 	"strings"
 )
 
-// Learn returns the smallest set of rules under which all that was asked is
-// allowed, in their normal form and order, and the questions that no rule should answer (see
-// learnable). Without any one of the rules some of the rest would be denied.
+// Learn returns the smallest set of rules, in their normal form and order, that allows all the questions, and the
+// questions that no rule should allow (see learnable). Without any one of the rules, some question would be denied.
 //
-// The rules have whole names and single addresses, the ports asked for, and the methods and paths asked for where the
-// present policy has any; never a pattern that the present policy has not. A rule is direct only where the gateway
-// cannot carry what was asked: for UDP, for addresses that no name led to, for a name that the present policy has as
+// The rules have whole names and single addresses, the ports of the questions, and their methods and paths if the
+// present policy has any for the name; they have patterns only from the present policy. A rule is direct only if the
+// gateway cannot carry the traffic: for UDP, for addresses without a name, for a name that the present policy has as
 // direct, and for a question with Via Direct. A name that was only looked up gets tcp/443.
 //
-// Questions come from a record: what a program inside a sandbox asked for. So
-// the answer is for people to read, and nothing that may be put into force unread.
+// are enforced.
 func Learn(present *Policy, asked []Question) (rules []Rule, left []Question) {
 	l := lesson{present: present, hosts: map[string]*host{}, addrs: map[netip.Addr]map[Port]bool{}}
 	for _, q := range asked {
@@ -40,12 +38,12 @@ func Learn(present *Policy, asked []Question) (rules []Rule, left []Question) {
 	return inOrder(rules), left
 }
 
-// inOrder brings rules whose parts were all looked at into their normal form and order.
+// inOrder sorts rules and normalizes them. Their parts must be well formed.
 func inOrder(rules []Rule) []Rule {
 	for i, r := range rules {
 		n, err := r.Normal()
 		if err != nil {
-			panic("netpolicy: a malformed rule was learnt: " + err.Error())
+			panic("netpolicy: Learn made a malformed rule: " + err.Error())
 		}
 		rules[i] = n
 	}
@@ -53,9 +51,9 @@ func inOrder(rules []Rule) []Rule {
 	return rules
 }
 
-// LearnMore returns the rules of the present policy and as few more as it takes
-// to allow all that was asked, with the questions that no rule should answer. What the present
-// policy allows stays allowed, but for names that have to change from the gateway to direct.
+// LearnMore returns the rules of the present policy and the fewest additional rules that allow all the questions, with
+// the questions that no rule should allow. It keeps all that the present policy allows, except for names that must
+// change from gateway to direct.
 func LearnMore(present *Policy, asked []Question) (rules []Rule, left []Question) {
 	var denied []Question
 	for _, q := range asked {
@@ -64,7 +62,7 @@ func LearnMore(present *Policy, asked []Question) (rules []Rule, left []Question
 		}
 	}
 	more, left := Learn(present, denied)
-	modes := map[string]Mode{} // of names with new rules of their own
+	modes := map[string]Mode{} // of names with new separate rules
 	for _, r := range more {
 		if _, isRange := r.Pattern.Prefix(); isRange {
 			continue
@@ -73,7 +71,7 @@ func LearnMore(present *Policy, asked []Question) (rules []Rule, left []Question
 			continue
 		}
 		modes[r.Pattern.name] = r.Mode
-		for _, now := range present.Match(r.Pattern.name) { // would no longer hold for this name
+		for _, now := range present.Match(r.Pattern.name) { // would no longer apply to this name
 			if own := *now; now.Pattern.below || now.Mode != r.Mode {
 				own.Pattern, own.Mode, own.Line, own.Column = r.Pattern, r.Mode, 0, 0
 				if own.Mode == Direct {
@@ -90,7 +88,7 @@ func LearnMore(present *Policy, asked []Question) (rules []Rule, left []Question
 	}
 	p, err := New(append(rules, more...))
 	if err != nil {
-		panic("netpolicy: contradictory rules were learnt: " + err.Error())
+		panic("netpolicy: LearnMore made contradictory rules: " + err.Error())
 	}
 	return p.rules, left
 }
@@ -101,15 +99,15 @@ type lesson struct {
 	addrs   map[netip.Addr]map[Port]bool
 }
 
-// host is what was asked of one name.
+// host has the questions about one name.
 type host struct {
 	pattern Pattern
 	present []*Rule
 	direct  bool
-	asked   []Question // that are learnt
+	asked   []Question // the learnable ones
 }
 
-// meet takes note of which names must be direct, before anything is learnt.
+// meet finds the names that must be direct, before learn is called.
 func (l *lesson) meet(q Question) {
 	if q.Name == "" {
 		return
@@ -124,7 +122,7 @@ func (l *lesson) meet(q Question) {
 		h.direct = len(h.present) > 0 && h.present[0].Mode == Direct
 		l.hosts[q.Name] = h
 	}
-	// Opening a name's requests to no one's eyes is not for a program to suggest.
+	// A rule that stops the inspection of a name's requests must not be suggested because of a program's traffic.
 	h.direct = h.direct || needsDirect(q) && !h.inspected()
 }
 
@@ -132,12 +130,12 @@ func needsDirect(q Question) bool {
 	return q.Via == Direct || q.Port.Proto == "udp" || q.Port == Port{"tcp", ResolverPort}
 }
 
-// inspected reports whether the present policy looks into requests to the name.
+// inspected reports whether the present policy inspects requests to the name.
 func (h *host) inspected() bool {
 	return slices.ContainsFunc(h.present, func(r *Rule) bool { return r.HTTP != nil })
 }
 
-// learn takes a question, and returns false if it is not learnable.
+// learn adds a question, and returns false if it is not learnable.
 func (l *lesson) learn(q Question) bool {
 	if q.Port != (Port{}) && !q.Port.valid() || q.Addr.IsValid() && !learnableAddr(q.Addr) && !Decide(l.present, q).Allow {
 		return false
@@ -175,15 +173,15 @@ func (l *lesson) learnAddr(q Question) bool {
 	return true
 }
 
-// learnableAddr reports whether a rule may be learned for an address: not for one that means the guest itself, a whole
-// network or a host on the link, such as a cloud's metadata server. A user who means such an address writes the rule by
-// hand.
+// learnableAddr reports whether a rule may be learned for an address. It returns false for addresses of the guest
+// itself, of whole networks, and of hosts on the link, such as a cloud's metadata server; a user who needs one writes
+// the rule by hand.
 func learnableAddr(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// learnableRequest: methods and paths that a rule can name and that mean one thing.
+// learnableRequest reports whether a rule can name the method and the path, and the path is unambiguous.
 func learnableRequest(r Request, by *Rule) bool {
 	if CheckMethod(r.Method) != nil {
 		return false
@@ -191,7 +189,7 @@ func learnableRequest(r Request, by *Rule) bool {
 	return len(by.HTTP.Paths) == 0 || r.matching(by.HTTP) != "" || ClearPath(r.Path) && CheckPath(r.Path) == nil && !strings.HasSuffix(r.Path, "*")
 }
 
-// matching returns the path of h that the request has.
+// matching returns the rule path of h that matches the request's path.
 func (r Request) matching(h *HTTP) string {
 	for _, p := range h.Paths {
 		if (&HTTP{Paths: []string{p}}).denies(Request{Path: r.Path}) == "" {
@@ -206,7 +204,7 @@ func single(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// closest returns the present rule that allows a question or comes nearest to it.
+// closest returns the present rule that allows a question or comes closest to it.
 func (h *host) closest(q Question) *Rule {
 	q.Via, q.Addr = "", netip.Addr{}
 	best, so := (*Rule)(nil), Reason("")
@@ -222,21 +220,21 @@ func (h *host) closest(q Question) *Rule {
 	return best
 }
 
-// narrows reports whether rules for a question have to look into requests.
+// narrows reports whether rules for a question must restrict requests.
 func (h *host) narrows(q Question) bool {
 	r := h.closest(q)
 	return !h.direct && r != nil && r.HTTP != nil
 }
 
-// need is what one rule has to say beside its ports.
+// need is the content of one rule, except for its ports.
 type need struct {
-	methods, paths string // joined by blanks, which neither can hold
+	methods, paths string // separated by spaces, which neither can contain
 	http           bool
 	addresses      string
 	credential     string
 }
 
-// rules are the rules that the name needs.
+// rules returns the rules that the name needs.
 func (h *host) rules() []Rule {
 	ports := map[Port][]Question{}
 	var anyPort []Question
@@ -270,7 +268,7 @@ func (h *host) usualPort() Port {
 	return Port{"tcp", 443}
 }
 
-// needs are the rules that the questions about one port need.
+// needs returns the rules that the questions about one port need.
 func (h *host) needs(port Port, questions []Question) []need {
 	n := need{addresses: h.addresses(questions)}
 	connection := Question{Port: port}
@@ -282,7 +280,7 @@ func (h *host) needs(port Port, questions []Question) []need {
 	if by.hasPort(port) {
 		n.credential = by.Credential
 	}
-	paths := map[string][]string{} // by method; "" stands for all methods
+	paths := map[string][]string{} // by method; "" means all methods
 	for _, q := range questions {
 		if q.Request == nil {
 			continue
@@ -297,14 +295,14 @@ func (h *host) needs(port Port, questions []Question) []need {
 		}
 		paths[method] = append(paths[method], path)
 	}
-	if len(paths) == 0 { // only the connection was asked for: as narrow as it is now
+	if len(paths) == 0 { // only connections: keep the present restrictions
 		n.methods, n.paths = strings.Join(by.HTTP.Methods, " "), strings.Join(by.HTTP.Paths, " ")
 		return []need{n}
 	}
 	return n.each(paths)
 }
 
-// each makes a need of all methods that have the same paths.
+// each calls add with a need for all methods that have the same paths.
 func (n need) each(paths map[string][]string) []need {
 	methods := map[string][]string{} // by their paths
 	for _, m := range slices.Sorted(maps.Keys(paths)) {
@@ -326,8 +324,8 @@ func (n need) each(paths map[string][]string) []need {
 	return out
 }
 
-// addresses are the special addresses that were asked for, each by itself
-// unless the present policy names a range with it.
+// addresses returns the special addresses of the questions, each as a single address unless the present policy names a
+// range with it.
 func (h *host) addresses(questions []Question) string {
 	var list []string
 	for _, q := range questions {
@@ -362,8 +360,7 @@ func (h *host) rule(n need, ports []Port) Rule {
 	return r
 }
 
-// without leaves out rules that the others make needless: two present rules
-// can allow the same request in two ways.
+// without removes redundant rules: two present rules can allow the same request in two ways.
 func (h *host) without(rules []Rule) []Rule {
 	for i := 0; i < len(rules) && len(rules) > 1; {
 		fewer := slices.Delete(slices.Clone(rules), i, i+1)

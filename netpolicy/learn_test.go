@@ -76,12 +76,12 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// enough: the rules allow all that was asked but what is left, and no rule is needless.
+// enough checks that the rules allow all the questions but the rest, and that none is redundant.
 func enough(t *testing.T, rules []Rule, asked, left []Question) {
 	t.Helper()
 	p, err := New(rules)
 	if err != nil {
-		t.Fatalf("learnt rules contradict: %v\n%v", err, rules)
+		t.Fatalf("the learned rules contradict each other: %v\n%v", err, rules)
 	}
 	var learnt []Question
 	for _, q := range asked {
@@ -90,7 +90,7 @@ func enough(t *testing.T, rules []Rule, asked, left []Question) {
 		}
 		learnt = append(learnt, q)
 		if v := Decide(p, q); !v.Allow {
-			t.Fatalf("%+v %+v: %s under what was learnt:\n%s", q, q.Request, v.Reason, p)
+			t.Fatalf("%+v %+v: %s under the learned rules:\n%s", q, q.Request, v.Reason, p)
 		}
 	}
 	if len(p.Rules()) != len(rules) {
@@ -102,13 +102,12 @@ func enough(t *testing.T, rules []Rule, asked, left []Question) {
 			t.Fatal(err)
 		}
 		if fewer.allowsAll(learnt) {
-			t.Fatalf("%s is needless in\n%sfor %+v", rules[i].String(), p, learnt)
+			t.Fatalf("%s is redundant in\n%sfor %+v", rules[i].String(), p, learnt)
 		}
 	}
 }
 
-// learnSome learns from random questions under a random policy, and checks what
-// each rule may have at most.
+// learnSome learns from random questions under a random policy, and checks the width of each rule.
 func learnSome(t *testing.T, p *picks) (learnt int) {
 	var present []Rule
 	for range p.n(8) {
@@ -133,11 +132,11 @@ func learnSome(t *testing.T, p *picks) (learnt int) {
 		case r.Pattern.below || isRange && r.Pattern.prefix.Bits() != r.Pattern.prefix.Addr().BitLen():
 			t.Fatalf("%s is wider than any question", r.String())
 		case r.Mode == Direct && looked:
-			t.Fatalf("%s opens what is looked at now:\n%s", r.String(), before)
+			t.Fatalf("%s allows requests without inspection that are inspected now:\n%s", r.String(), before)
 		}
 		for _, other := range now {
 			if other.HTTP != nil && r.HTTP == nil && slices.ContainsFunc(r.Ports, other.hasPort) {
-				t.Fatalf("%s no longer looks at requests, as %s does", r.String(), other.String())
+				t.Fatalf("%s no longer inspects requests, as %s does", r.String(), other.String())
 			}
 		}
 	}
@@ -148,7 +147,7 @@ func learnSome(t *testing.T, p *picks) (learnt int) {
 	}
 	for _, q := range asked {
 		if q.Via == Gateway && Decide(before, q).Allow {
-			q.Via = "" // its name may have to become direct
+			q.Via = "" // its name may have become direct
 		}
 		if !Decide(after, q).Allow && !slices.Contains(left, q) {
 			t.Fatalf("%+v is still denied under\n%s", q, after)
@@ -157,14 +156,14 @@ func learnSome(t *testing.T, p *picks) (learnt int) {
 	for range 12 {
 		q := p.question()
 		if q.Via = ""; q.Addr.IsValid() && inside(single(q.Addr)) {
-			continue // means something else to a name that has become direct
+			continue // has another meaning for a name that has become direct
 		}
 		if Decide(before, q).Allow && !Decide(after, q).Allow {
 			t.Fatalf("%+v %+v was allowed under\n%sand is not under\n%s", q, q.Request, before, after)
 		}
 	}
 	if before.allowsAll(asked) && after.String() != before.String() {
-		t.Fatalf("nothing was missing in\n%sand yet there is now\n%s", before, after)
+		t.Fatalf("all was allowed by\n%sbut now there is\n%s", before, after)
 	}
 	again, _ := Learn(before, asked)
 	if a, b := must(New(rules)), must(New(again)); a.String() != b.String() {
@@ -193,7 +192,7 @@ func TestLearnRandomly(t *testing.T) {
 		learnt += learnSome(t, &picks{b})
 	}
 	if learnt < 10000 {
-		t.Errorf("only %d rules were learnt", learnt)
+		t.Errorf("only %d rules were learned", learnt)
 	}
 }
 

@@ -19,11 +19,11 @@ var (
 	Gateway6 = link.Gateway6
 	Link6    = link.Net6
 
-	// Synthetic is the range whose addresses stand for names. Its first 256 are the link's.
+	// Synthetic is the range of addresses that the resolver assigns to names. The first 256 belong to the link.
 	Synthetic = netip.MustParsePrefix("198.18.0.0/16")
-	// FirstSynthetic is the first that is given out.
+	// FirstSynthetic is the first address to assign.
 	FirstSynthetic = netip.MustParseAddr("198.18.1.0")
 )
 
-// ResolverPort is where the guest's resolver answers, on Gateway4, by UDP and TCP.
+// ResolverPort is the UDP and TCP port of the sandbox's resolver, on Gateway4.
 const ResolverPort = 53

@@ -2,15 +2,14 @@ package netpolicy
 
 import "sync/atomic"
 
-// Live is the policy in force in one sandbox. Enforcers read it for each
-// decision, so that a change holds from the next one on. It is safe for
-// concurrent use; the zero value allows nothing.
+// Live is the policy in force in one sandbox. Enforcers read it for each decision, so a change applies from the next one
+// on. It is safe for concurrent use; the zero value allows nothing.
 type Live struct {
 	current atomic.Pointer[Generation]
 }
 
-// Generation is a policy and how many there were before it in this sandbox.
-// Numbers begin at 1; 0 is before the first, when nothing is allowed.
+// Generation is a policy with its number in this sandbox. Numbers begin at 1; before the first policy the number is 0,
+// and nothing is allowed.
 type Generation struct {
 	Number uint32
 	Policy *Policy
@@ -24,7 +23,7 @@ func (l *Live) Current() Generation {
 	return Generation{}
 }
 
-// Set puts the next generation into force. Only one goroutine may call it at a time.
+// Set enforces the next generation. It must not be called concurrently.
 func (l *Live) Set(p *Policy) Generation {
 	g := Generation{Number: l.Current().Number + 1, Policy: p}
 	l.current.Store(&g)

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// The slow decision: it looks at every rule, each time, and says only what the
-// package's doc says.
+// The slow decision checks every rule each time. It follows only the package's documentation.
 
 // slowDecide returns the verdict and whether any rule names the destination.
 func slowDecide(rules []Rule, q Question) (allow, named bool) {
@@ -74,7 +73,8 @@ func slowRule(r Rule, q Question) bool {
 	return methods && paths && q.Request.Method != "CONNECT" && q.Request.Method != "TRACE" && q.Request.Method != "TRACK"
 }
 
-// slowSpecial: some named range holds the address and is no wider than any special range that holds it.
+// slowSpecial reports whether some named range contains the address and is no wider than any special range that contains
+// it.
 func slowSpecial(named []netip.Prefix, a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
@@ -125,7 +125,7 @@ func slowAddr(rules []Rule, q Question) (allow, named bool) {
 	return allow, named
 }
 
-// The makings of random policies and questions: few words, so that they meet.
+// Parts of random policies and questions: few words, so that they match often.
 var (
 	someNames    = []string{"a.com", "b.a.com", "c.b.a.com", "aa.com", "a.com.b.com", "b.com", "xa.com"}
 	someRanges   = []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "0.0.0.0/0", "8.0.0.0/8", "8.8.8.8", "::/0", "fc00::/7", "fd00::1", "64:ff9b::/96", "64:ff9b::a00:0/104", "2002::/16", "2606::/16", "169.254.0.0/16", "198.18.0.0/15", "198.18.0.0/16"}
@@ -136,7 +136,7 @@ var (
 	someRequests = []string{"/", "/a", "/ab", "/a/b", "/a/../b", "/a/%2e", "*", ""}
 )
 
-// picks chooses by a stream of bytes, so that a fuzzer can steer it.
+// picks chooses from a stream of bytes, so that a fuzzer can control it.
 type picks struct{ rest []byte }
 
 func (p *picks) n(most int) int {
@@ -204,7 +204,7 @@ func (p *picks) question() Question {
 	return q
 }
 
-// compare makes a policy of what can be, and asks both about some questions.
+// compare makes a policy of the rules that are valid, and compares both decisions on some questions.
 func compare(t testing.TB, p *picks) (allowed, denied int) {
 	var rules []Rule
 	for range 1 + p.n(8) {
@@ -251,7 +251,7 @@ func TestDecideAgainstOracle(t *testing.T) {
 		a, d := compare(t, &picks{b})
 		allowed, denied = allowed+a, denied+d
 	}
-	if allowed < 3000 || denied < 3000 { // else the questions miss the rules
+	if allowed < 3000 || denied < 3000 { // otherwise the questions miss the rules
 		t.Errorf("%d allowed, %d denied by a rule", allowed, denied)
 	}
 	t.Logf("%d allowed, %d denied by a rule", allowed, denied)

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// ParseRule reads a rule's normal form back, as it stands in the record. It
-// accepts nothing else: what it returns is written as s.
+// ParseRule parses a rule's normal form, as in the record. It accepts nothing else: the returned rule's String is s.
 func ParseRule(s string) (Rule, error) {
 	bad := func(err error) (Rule, error) {
 		return Rule{}, fmt.Errorf("%q is not a rule in its normal form: %w", s, err)
@@ -51,12 +50,12 @@ func ParseRule(s string) (Rule, error) {
 		return bad(err)
 	}
 	if r.String() != s {
-		return bad(errors.New("it would be written " + r.String()))
+		return bad(errors.New("its normal form is " + r.String()))
 	}
 	return r, nil
 }
 
-// Parse reads a policy's normal form back: a rule a line, in order.
+// Parse parses a policy's normal form: one rule per line, in order.
 func Parse(s string) (*Policy, error) {
 	var rules []Rule
 	for line := range strings.Lines(s) {
@@ -73,7 +72,7 @@ func Parse(s string) (*Policy, error) {
 	return p, err
 }
 
-// tokens reads what one blank each divides; blanks within quotes do not.
+// tokens splits text at single spaces, except within quotes.
 type tokens struct {
 	rest string
 	err  error
@@ -98,7 +97,7 @@ func (t *tokens) take(word string) bool {
 	return true
 }
 
-// boolean reads name=true or name=false if it comes next.
+// boolean parses name=true or name=false if it is next.
 func (t *tokens) boolean(name string) *bool {
 	for _, value := range []bool{true, false} {
 		if t.take(fmt.Sprintf("%s=%t", name, value)) {
@@ -108,7 +107,7 @@ func (t *tokens) boolean(name string) *bool {
 	return nil
 }
 
-// list reads name=["a" "b"] if it comes next.
+// list parses name=["a" "b"] if it is next.
 func (t *tokens) list(name string) []string {
 	rest, ok := strings.CutPrefix(t.rest, name+"=[")
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ClearPath reports whether every server reads a path in the same way: without dot segments, empty segments, escapes
-// that decide where a segment ends or what it is, backslashes and parameters (";"). Beyond ASCII it allows escaped
+// ClearPath reports whether every server parses a path in the same way: it has no dot segments, empty segments, escapes
+// that affect where a segment ends or what it is, backslashes or parameters (";"). Beyond ASCII it allows escaped
 // letters, digits and signs in valid UTF-8, except those that some servers fold to one of these, such as overlong and
 // wide forms of "/" and ".".
 func ClearPath(path string) bool {
@@ -33,7 +33,7 @@ func ClearPath(path string) bool {
 		return true
 	}
 	for segment := range strings.SplitSeq(strings.TrimSuffix(path[1:], "/"), "/") {
-		// Some file systems drop dots and blanks from the end of a name.
+		// Some file systems remove dots and spaces from the end of a name.
 		if strings.Trim(strings.ReplaceAll(segment, "%20", ""), ".") == "" {
 			return false
 		}
@@ -44,9 +44,9 @@ func ClearPath(path string) bool {
 // structural are the characters that delimit a segment or change its meaning.
 const structural = `./\%;?#`
 
-// harmlessEscape returns the length of the escape with which s begins, or of those that are one
-// character: of one that never stands for itself in a path in another role, so that decoding it once, twice or not
-// at all cannot change what the path is taken for. It is 0 for any other.
+// harmlessEscape returns the length of the escape, or of the escapes of one character, with which s begins, if the
+// character has no special meaning in a path in any form, so that decoding it once, twice or not at all cannot change
+// the meaning of the path. Otherwise it returns 0.
 func harmlessEscape(s string) (n int) {
 	c, ok := escaped(s)
 	switch {

@@ -6,19 +6,18 @@ import (
 	"strings"
 )
 
-// Pattern is what a rule allows: one name, all names below one ("*." before
-// it, at any depth, but not the name itself), or a range of addresses. In a bound it can
-// also be every name ("**").
+// Pattern is the destination of a rule: one name, all names below one ("*." before it, at any depth, but not the name
+// itself), or a range of addresses. In a bound it can also be every name ("**").
 type Pattern struct {
 	name   string
 	below  bool
 	prefix netip.Prefix
 }
 
-// anyName stands for every name. A project cannot have it: see ParseBound.
+// anyName matches every name. A project file cannot contain it: see ParseBound.
 var anyName = Pattern{below: true}
 
-// ParseBound reads a pattern of a bound: as ParsePattern, and "**" for every name.
+// ParseBound parses a pattern of a bound: as ParsePattern, and "**" for every name.
 func ParseBound(s string) (Pattern, error) {
 	if s == "**" {
 		return anyName, nil
@@ -26,7 +25,7 @@ func ParseBound(s string) (Pattern, error) {
 	return ParsePattern(s)
 }
 
-// ParsePattern reads a pattern as a file writes it. The error states what to write instead.
+// ParsePattern parses a pattern in the notation of project files. The error states what to write instead.
 func ParsePattern(s string) (Pattern, error) {
 	if isRange(s) {
 		prefix, err := ParseRange(s)
@@ -38,7 +37,7 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{}, errors.New("give a host name, such as api.example.com or *.example.com, or a range of addresses")
 	}
 	if below && !strings.Contains(name, ".") {
-		return Pattern{}, errors.New("a whole top-level domain cannot be allowed: name what is needed of it")
+		return Pattern{}, errors.New("a whole top-level domain cannot be allowed: name the hosts that are needed")
 	}
 	return Pattern{name: name, below: below}, nil
 }
@@ -49,8 +48,8 @@ func isRange(s string) bool {
 	return notPrefix == nil || notAddr == nil
 }
 
-// ParseRange reads a range of addresses, such as 10.0.0.0/8. Its host bits are
-// zero; a single address is a range of one. The error states what to write instead.
+// ParseRange parses a range of addresses, such as 10.0.0.0/8. Its host bits must be zero; a single address is a range of
+// one. The error states what to write instead.
 func ParseRange(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if a, notAddr := netip.ParseAddr(s); notAddr == nil {
@@ -70,14 +69,13 @@ func ParseRange(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Prefix returns the range that the pattern is, and false if it is a name.
+// Prefix returns the pattern's range of addresses. ok is false if the pattern is a name.
 func (p Pattern) Prefix() (netip.Prefix, bool) { return p.prefix, p.prefix.IsValid() }
 
 // Name returns the name of the pattern without its "*.", and whether it had one.
 func (p Pattern) Name() (name string, below bool) { return p.name, p.below }
 
-// Matches reports whether the pattern stands for name, which is in normal form.
-// Ranges of addresses match no name.
+// Matches reports whether the pattern matches name, which must be in normal form. Ranges of addresses match no name.
 func (p Pattern) Matches(name string) bool {
 	if p == anyName {
 		return name != ""
@@ -88,7 +86,7 @@ func (p Pattern) Matches(name string) bool {
 	return p.name != "" && p.name == name
 }
 
-// String returns the pattern as a file writes it.
+// String returns the pattern in the notation of project files.
 func (p Pattern) String() string {
 	switch {
 	case p.prefix.IsValid():
@@ -101,10 +99,10 @@ func (p Pattern) String() string {
 	return p.name
 }
 
-// Name brings a host name into the form in which names are compared: lower
-// case, no final dot. It returns false for what is no host name: empty or overlong labels,
-// other characters than letters, digits, "-" and "_", a last label that is a number (an
-// address in disguise: RFC 3696, section 2; WHATWG URL, "ends in a number").
+// Name returns a host name in the form in which names are compared: lower case, no final dot. It returns false if the
+// name is not a host name: it has empty or overlong labels, characters other than letters, digits, "-" and "_", or a
+// number as its last label, which some programs read as an address (RFC 3696, section 2; WHATWG URL, "ends in a
+// number").
 func Name(s string) (string, bool) {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 {
@@ -117,14 +115,14 @@ func Name(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if label[0] < 'a' || label[0] > 'z' { // so the last is no number, in any notation
+	if label[0] < 'a' || label[0] > 'z' { // so that the last one is not a number in any notation
 		return "", false
 	}
 	return s, true
 }
 
-// lower changes ASCII only: a name with other characters is refused anyway,
-// and no other letter may turn into one of these.
+// lower changes ASCII only: names with other characters are rejected anyway, and none of those may become an ASCII
+// letter.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {

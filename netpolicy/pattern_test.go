@@ -28,7 +28,7 @@ func TestName(t *testing.T) {
 		{in: "-a.com"}, {in: "a-.com"}, {in: "a.com-"},
 		{in: "a b.com"}, {in: "a\x00.com"}, {in: "a.com\n"}, {in: "a/b.com"}, {in: "a.com:443"}, {in: "user@a.com"}, {in: "*.a.com"}, {in: "%61.com"},
 		{in: "münchen.de"}, {in: "ｅxample.com"}, {in: "example。com"}, {in: "\u212a.com"}, {in: "a\xff.com"}, {in: "\u0130.com"},
-		// Addresses, in every notation that some resolver takes for one.
+		// Addresses, in every notation that some resolver accepts.
 		{in: "1.2.3.4"}, {in: "1.2.3.4."}, {in: "127.1"}, {in: "2130706433"}, {in: "0x7f000001"}, {in: "0x7f.1"}, {in: "0177.0.0.1"}, {in: "a.1"}, {in: "a.0x1"},
 		{in: "[::1]"}, {in: "::1"}, {in: "::ffff:1.2.3.4"}, {in: "fe80::1%eth0"},
 	}
@@ -78,8 +78,8 @@ func TestParsePattern(t *testing.T) {
 	}
 }
 
-// numeric reports whether s would be taken for an address by inet_aton(3), which
-// is far more liberal than netip: one to four numbers in three notations.
+// numeric reports whether inet_aton(3) would read s as an address. It accepts far more than netip: one to four numbers
+// in three notations.
 func numeric(s string) bool {
 	parts := strings.Split(s, ".")
 	if len(parts) > 4 {
@@ -97,7 +97,7 @@ func numeric(s string) bool {
 	return true
 }
 
-// FuzzName: what is accepted is in its own normal form, plain ASCII, and no address for anyone.
+// FuzzName: an accepted name is in its own normal form, plain ASCII, and not an address in any notation.
 func FuzzName(f *testing.F) {
 	for _, s := range []string{"a.com", "A.COM.", "0x7f.1", "1.2.3.4", "\u212a.com", "a\xff", "_a.b-c.d", "a.."} {
 		f.Add(s)
@@ -125,7 +125,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// FuzzPattern: what is read is written so that it is read as the same.
+// FuzzPattern: parsing the String of a parsed pattern returns the same pattern.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{"a.com", "*.A.COM.", "10.0.0.0/8", "::1", "::ffff:1.2.3.4", "::ffff:0:0/96", "*.com", "fe80::%1", "0.0.0.0/0"} {
 		f.Add(s)

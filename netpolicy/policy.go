@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Policy is what a project allows. The zero value and nil allow nothing. A
-// Policy does not change after New, so it may be used concurrently.
+// Policy is a set of rules. The zero value and nil allow nothing. A Policy does not change after New, so it is safe for
+// concurrent use.
 type Policy struct {
 	rules    []Rule
 	exact    map[string][]*Rule // by name
@@ -19,8 +19,8 @@ type Policy struct {
 	digest   string
 }
 
-// New makes a policy of rules. It brings them into their normal form and
-// order, and refuses with a *RuleError what is malformed or contradicts another.
+// New makes a policy from rules, which it normalizes and sorts. It returns a *RuleError for a rule that is malformed or
+// contradicts another.
 func New(rules []Rule) (*Policy, error) {
 	p := &Policy{exact: map[string][]*Rule{}, suffixes: map[string][]*Rule{}}
 	for _, r := range rules {
@@ -43,8 +43,7 @@ func New(rules []Rule) (*Policy, error) {
 	return p, nil
 }
 
-// add files a rule under its pattern. Rules of one pattern add up, so they
-// must agree on how the traffic is looked at.
+// add stores a rule under its pattern. The rules of one pattern must agree on how the traffic is inspected.
 func (p *Policy) add(r *Rule) error {
 	var same []*Rule
 	switch {
@@ -66,7 +65,7 @@ func (p *Policy) add(r *Rule) error {
 	return nil
 }
 
-// contradiction returns why two rules of one pattern cannot both hold.
+// contradiction returns why two rules of one pattern cannot both apply.
 func contradiction(a, b *Rule) error {
 	message, hint := "", ""
 	shared := slices.ContainsFunc(a.Ports, b.hasPort)
@@ -76,7 +75,7 @@ func contradiction(a, b *Rule) error {
 			a, b = b, a
 		}
 		message = fmt.Sprintf("%s is allowed both through the gateway%s and directly%s", a.Pattern, a.place(), b.place())
-		hint = "a name has one answer: give its rules the same mode"
+		hint = "all rules of a name need the same mode"
 	case shared && (a.HTTP == nil) != (b.HTTP == nil):
 		if a.HTTP == nil {
 			a, b = b, a
@@ -92,7 +91,7 @@ func contradiction(a, b *Rule) error {
 	return &RuleError{*b, message, hint}
 }
 
-// place says in which line a rule of a file stands.
+// place returns the rule's position in its file, as text for errors.
 func (r *Rule) place() string {
 	if r.Line == 0 {
 		return ""
@@ -100,7 +99,7 @@ func (r *Rule) place() string {
 	return fmt.Sprintf(" (line %d)", r.Line)
 }
 
-// Rules returns the rules in their normal form and order. The caller does not change them.
+// Rules returns the rules in their normal form and order. The caller must not change them.
 func (p *Policy) Rules() []Rule {
 	if p == nil {
 		return nil
@@ -108,8 +107,7 @@ func (p *Policy) Rules() []Rule {
 	return p.rules
 }
 
-// String returns the normal form: a rule a line. Policies of the same rules are
-// written the same, whatever the order and however often each was given.
+// String returns the normal form: one rule per line. It does not depend on the order and the repetition of the rules.
 func (p *Policy) String() string {
 	var b strings.Builder
 	for i := range p.Rules() {
@@ -142,12 +140,12 @@ func (p *Policy) TCPPorts() []uint16 {
 	return slices.Compact(ports)
 }
 
-// HasDirect reports whether a rule needs the kernel's path out.
+// HasDirect reports whether any rule has mode direct.
 func (p *Policy) HasDirect() bool {
 	return slices.ContainsFunc(p.Rules(), func(r Rule) bool { return r.Mode == Direct })
 }
 
-// OpensTLS reports whether a rule needs TLS to be opened.
+// OpensTLS reports whether any rule requires the gateway to open TLS.
 func (p *Policy) OpensTLS() bool {
 	return slices.ContainsFunc(p.Rules(), func(r Rule) bool { return r.HTTP != nil })
 }

@@ -31,7 +31,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"defaults", []Rule{{Pattern: a}}, ""},
 		{"nothing", []Rule{{}}, "allows nothing"},
-		{"mode", []Rule{{Pattern: a, Mode: "both"}}, `no mode "both"`},
+		{"mode", []Rule{{Pattern: a, Mode: "both"}}, `"both" is not a mode`},
 		{"proto", []Rule{{Pattern: a, Ports: []Port{{"sctp", 1}}}}, `"sctp/1" is not a port`},
 		{"port", []Rule{{Pattern: a, Ports: []Port{{"tcp", 0}}}}, "is not a port"},
 		{"range with host bits", []Rule{{Pattern: a, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}}}, "not a range"},
@@ -49,7 +49,7 @@ func TestNewRefuses(t *testing.T) {
 		{"credential's name", []Rule{{Pattern: a, HTTP: http, Credential: "a b"}}, "not the name of a credential"},
 		{"credential without http", []Rule{{Pattern: a, Credential: "a"}}, "only to requests"},
 		{"range through the gateway", []Rule{{Pattern: lan}}, "no name that a gateway"},
-		{"range with addresses", []Rule{{Pattern: lan, Mode: Direct, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}, "itself says which"},
+		{"range with addresses", []Rule{{Pattern: lan, Mode: Direct, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}, "itself names them"},
 		{"direct http", []Rule{{Pattern: a, Mode: Direct, HTTP: http}}, "is not inspected"},
 		{"direct credential", []Rule{{Pattern: a, Mode: Direct, Credential: "a"}}, "is not inspected"},
 		{"udp through the gateway", []Rule{{Pattern: a, Ports: udp}}, "TCP only"},
@@ -75,7 +75,7 @@ func TestNewRefuses(t *testing.T) {
 			if e := new(RuleError); c.want == "" && err != nil || c.want != "" && (!errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || e.Hint == "") {
 				t.Errorf("%s: %v, want %q", c.what, err, c.want)
 			}
-			slices.Reverse(c.rules) // the order in a file means nothing
+			slices.Reverse(c.rules) // the order in a file has no meaning
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestParseRule(t *testing.T) {
 func TestLive(t *testing.T) {
 	var l Live
 	if g := l.Current(); g.Number != 0 || g.Policy != nil || Decide(g.Policy, Question{Name: "a.com"}).Allow {
-		t.Errorf("before the first: %+v", g)
+		t.Errorf("before the first generation: %+v", g)
 	}
 	a, b := policy(t, "a.com tcp/443"), policy(t, "b.com tcp/443")
 	byNumber := func(g Generation) *Policy { return []*Policy{nil, a, b}[g.Number] }
@@ -185,7 +185,7 @@ func TestLive(t *testing.T) {
 		readers.Go(func() {
 			for g := l.Current(); g.Number < 2; g = l.Current() {
 				if g.Policy != byNumber(g) {
-					t.Errorf("generation %d has another's policy", g.Number)
+					t.Errorf("generation %d has the policy of another generation", g.Number)
 				}
 			}
 		})
@@ -201,7 +201,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// FuzzRule: what is read as a rule's normal form is one, and means the same when read again.
+// FuzzRule: a rule that is parsed from its normal form is in normal form, and parses to the same rule again.
 func FuzzRule(f *testing.F) {
 	for _, s := range []string{
 		"a.com tcp/443", "*.a.com tcp/80 tcp/443", "10.0.0.0/8 tcp/22 udp/53 direct", "fc00::/7 udp/53 direct", `a.com tcp/443 http methods=["GET"] paths=["/\"a" "/b*"] addresses=["10.0.0.0/8"] credential=x`,

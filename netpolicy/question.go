@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// QuestionOptions are what the text of a question does not contain.
+// QuestionOptions are the parts of a question that its text does not contain.
 type QuestionOptions struct {
-	UDP    bool       // the port is of UDP
+	UDP    bool       // the port is a UDP port
 	Method string     // of an HTTP request; empty for a URL: GET
 	Addr   netip.Addr // the address that a name resolves to, if known
 }
 
-// ParseQuestion reads a question from the text that a person writes: a host or an address, with a port or without one, or
-// a URL with https:// or http://, whose path is taken as it is on the wire.
+// ParseQuestion parses a question from text: a host or an address, with or without a port, or a URL with https:// or
+// http://, whose path is used as in the request.
 func ParseQuestion(target string, o QuestionOptions) (Question, error) {
 	q := Question{Addr: o.Addr}
 	host, path := target, "/"
@@ -25,7 +25,7 @@ func ParseQuestion(target string, o QuestionOptions) (Question, error) {
 		}
 		end := strings.IndexAny(rest+"/", "/?#")
 		host, path = rest[:end], rest[end:]
-		path = path[:strings.IndexAny(path+"?", "?#")] // as it is on the wire: nothing is cleaned or decoded
+		path = path[:strings.IndexAny(path+"?", "?#")] // as in the request: nothing is cleaned or decoded
 		path = "/" + strings.TrimPrefix(path, "/")
 		q.Port = Port{Proto: "tcp", Number: map[string]uint16{"https": 443, "http": 80}[scheme]}
 	}
@@ -58,7 +58,7 @@ func ParseQuestion(target string, o QuestionOptions) (Question, error) {
 func (q *Question) aim(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if q.Addr.IsValid() {
-			return fmt.Errorf("%q is an address: it leads nowhere else", host)
+			return fmt.Errorf("%q is an address: it does not resolve to another", host)
 		}
 		q.Addr = addr
 		return nil

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Mode is how the traffic of a rule leaves the sandbox.
+// Mode is how a rule's traffic leaves the sandbox.
 type Mode string
 
-// The ways out of the sandbox.
+// The modes.
 const (
 	Gateway Mode = "gateway" // through the gateway, which checks the name; the default
-	Direct  Mode = "direct"  // through the kernel's path, without a look inside
+	Direct  Mode = "direct"  // through the kernel, without inspection
 )
 
 // Port is a transport and a port number.
@@ -25,10 +25,10 @@ type Port struct {
 	Number uint16
 }
 
-// String returns the port as a file writes it, such as tcp/443.
+// String returns the port in the notation of project files, such as tcp/443.
 func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
 
-// ParsePort reads a port as a file writes it. The error states what to write instead.
+// ParsePort parses a port in the notation of project files. The error states what to write instead.
 func ParsePort(s string) (Port, error) {
 	proto, number, _ := strings.Cut(s, "/")
 	i, err := strconv.ParseUint(number, 10, 16)
@@ -41,31 +41,29 @@ func ParsePort(s string) (Port, error) {
 
 func (p Port) valid() bool { return p.Number != 0 && (p.Proto == "tcp" || p.Proto == "udp") }
 
-// HTTP narrows a rule to requests; an empty list allows all.
+// HTTP restricts a rule to requests; an empty list allows all.
 type HTTP struct {
-	Methods []string // as CheckMethod wants them
-	Paths   []string // as CheckPath wants them
-	// Redact reports whether credentials are masked in answers before the guest sees them;
-	// nil, which Normal resolves: if the rule has a credential.
+	Methods []string // valid for CheckMethod
+	Paths   []string // valid for CheckPath
+	// Redact is whether credentials are masked in responses before the guest receives them; nil, which Normal resolves,
+	// means: if the rule has a credential.
 	Redact *bool
 }
 
-// Rule allows what its pattern matches, on its ports.
+// Rule allows traffic to the destinations that its pattern matches, on its ports.
 type Rule struct {
 	Pattern Pattern
 	Ports   []Port
 	Mode    Mode
-	HTTP    *HTTP // nil: no one looks inside TLS
-	// Addresses are ranges with a special purpose (private, loopback, ...) in which
-	// the name's addresses may lie all the same; see Special.
+	HTTP    *HTTP // nil: TLS is not opened
+	// Addresses are ranges with a special purpose (private, loopback, ...) to which the name may resolve; see Special.
 	Addresses  []netip.Prefix
 	Credential string // name of a secret, or empty
 
-	Line, Column int // where the rule stands in its file; no part of its normal form
+	Line, Column int // the rule's position in its file; not part of its normal form
 }
 
-// String returns the rule's normal form, which is also its name in the record.
-// ParseRule reads it back.
+// String returns the rule's normal form, which is also its name in the record. ParseRule parses it.
 func (r *Rule) String() string {
 	var b strings.Builder
 	b.WriteString(r.Pattern.String())
@@ -100,7 +98,7 @@ func list(b *strings.Builder, name string, items []string) {
 	}
 }
 
-// Redacts reports whether credentials are masked in the answers to requests of this rule.
+// Redacts reports whether credentials are masked in the responses to requests of this rule.
 func (r *Rule) Redacts() bool {
 	if r.HTTP == nil || r.HTTP.Redact == nil {
 		return r.Credential != ""
@@ -110,8 +108,8 @@ func (r *Rule) Redacts() bool {
 
 func (r *Rule) hasPort(p Port) bool { return slices.Contains(r.Ports, p) }
 
-// Normal returns the rule in the form in which rules are compared, with its
-// defaults filled in and its lists sorted. What is wrong with it is a *RuleError.
+// Normal returns the rule in its normal form, with defaults filled in and lists sorted. If the rule is not valid the
+// error is a *RuleError.
 func (r Rule) Normal() (Rule, error) {
 	n := r
 	if n.Mode == "" {
@@ -138,13 +136,13 @@ func sorted[S ~[]E, E comparable](s S, by func(a, b E) int) S {
 	return slices.Compact(slices.SortedFunc(slices.Values(s), by))
 }
 
-// malformed looks at each part of a rule by itself.
+// malformed checks each part of a rule alone.
 func (r *Rule) malformed() (message, hint string) {
 	if again, err := ParseBound(r.Pattern.String()); err != nil || again != r.Pattern {
 		return "the rule allows nothing", "give it a host name or a range of addresses"
 	}
 	if r.Mode != Gateway && r.Mode != Direct {
-		return fmt.Sprintf("there is no mode %q", r.Mode), "give gateway or direct"
+		return fmt.Sprintf("%q is not a mode", r.Mode), "give gateway or direct"
 	}
 	for _, p := range r.Ports {
 		if !p.valid() {
@@ -179,7 +177,7 @@ func (h *HTTP) malformed() (message, hint string) {
 	return "", ""
 }
 
-// impossible looks for parts of a rule that cannot hold together.
+// impossible checks for parts of a rule that contradict each other.
 func (r *Rule) impossible() (message, hint string) {
 	prefix, isRange := r.Pattern.Prefix()
 	named := r.Addresses
@@ -190,7 +188,7 @@ func (r *Rule) impossible() (message, hint string) {
 	case isRange && r.Mode != Direct:
 		return "a range of addresses has no name that a gateway could check", "give the rule mode: direct, or allow a name"
 	case isRange && len(r.Addresses) > 0:
-		return "a rule for a range of addresses cannot have addresses", "the range itself says which: remove addresses"
+		return "a rule for a range of addresses cannot have addresses", "the range itself names them: remove addresses"
 	case r.Mode == Direct && (r.HTTP != nil || r.Credential != ""):
 		return "a rule with mode direct cannot have http or credential", "a direct stream is not inspected: use mode gateway, or remove them"
 	case r.Mode == Gateway && slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Proto != "tcp" }):
@@ -205,7 +203,7 @@ func (r *Rule) impossible() (message, hint string) {
 	return "", ""
 }
 
-// inside reports whether a range names addresses that mean something else within the sandbox.
+// inside reports whether a range contains addresses that have another meaning within the sandbox.
 func inside(p netip.Prefix) bool {
 	return p.Overlaps(Synthetic) && p.Bits() >= Synthetic.Bits() || p.Overlaps(Link6) && p.Bits() >= Link6.Bits()
 }
@@ -215,16 +213,16 @@ const (
 	alnum    = capitals + "abcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// isWord reports whether s has 1 to most of some characters, and begins with one of those in first.
+// isWord reports whether s has 1 to most characters of a set, and begins with one of those in first.
 func isWord(s, first, others string, most int) bool {
 	return s != "" && len(s) <= most && strings.Contains(first, s[:1]) && strings.Trim(s, first+others) == ""
 }
 
-// neverMethods can be allowed by no rule with http: CONNECT makes a tunnel into which no one
-// sees, and TRACE hands the client what the gateway added to the request.
+// neverMethods cannot be allowed by a rule with http: CONNECT opens a tunnel that cannot be inspected, and TRACE returns
+// the headers that the gateway added to the request.
 var neverMethods = []string{"CONNECT", "TRACE", "TRACK"}
 
-// CheckMethod returns what is wrong with a method that a rule allows.
+// CheckMethod returns the error in a method of a rule, or nil.
 func CheckMethod(s string) error {
 	if slices.Contains(neverMethods, s) {
 		return errors.New("a gateway cannot let it through safely: remove it")
@@ -238,7 +236,7 @@ func CheckMethod(s string) error {
 	return nil
 }
 
-// methods are those that RFCs register, and others that servers commonly have.
+// methods are registered by RFCs or common in servers.
 var methods = []string{
 	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "QUERY", // HTTP
 	"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY", "MKCALENDAR", "MKCOL",
@@ -247,8 +245,7 @@ var methods = []string{
 	"LIST", "NOTIFY", "PURGE", "SUBSCRIBE", "UNSUBSCRIBE", // of Vault, UPnP and caches
 }
 
-// CheckPath returns what is wrong with a path that a rule allows: a whole path, or the beginning of one with "*" after
-// it.
+// CheckPath returns the error in a path of a rule, or nil. It is a whole path, or a prefix followed by "*".
 func CheckPath(s string) error {
 	stem := strings.TrimSuffix(s, "*")
 	switch {
@@ -259,16 +256,16 @@ func CheckPath(s string) error {
 	case len(s) > maxPath:
 		return errors.New("it is too long for a rule")
 	case !ClearPath(stem):
-		return errors.New("servers read it in different ways: write it without query, escapes of what has a meaning in paths, empty or dot segments")
+		return errors.New("servers parse it in different ways: write it without a query, escapes of characters with a meaning in paths, and empty or dot segments")
 	}
 	return nil
 }
 
 const maxPath = 2048
 
-// RuleError is what is wrong with one rule.
+// RuleError reports an invalid rule.
 type RuleError struct {
-	Rule    Rule // as it was given
+	Rule    Rule // as passed in
 	Message string
 	Hint    string
 }

@@ -18,7 +18,7 @@ func TestSpecial(t *testing.T) {
 		{"::", "::/3"}, {"::1", "::/3"}, {"::8.8.8.8", "::/3"}, {"100::1", "::/3"}, {"5f00::1", "4000::/2"}, {"e000::1", "8000::/1"},
 		{"fd00:ec2::254", "fc00::/7"}, {"fdc5:7a1c:19d2::1", "fdc5:7a1c:19d2::/64"}, {"fe80::1", "fe80::/10"}, {"fe80::1%eth0", "fe80::/10"},
 		{"ff02::1", "ff00::/8"}, {"2001::1", "2001::/23"}, {"2001:db8::1", "2001:db8::/32"}, {"3fff::1", "3fff::/20"}, {"fec0::1", "8000::/1"},
-		// IPv4 inside IPv6: mapped is the address itself; NAT64 and 6to4 carry it.
+		// IPv4 inside IPv6: a mapped address is the IPv4 address itself; NAT64 and 6to4 embed it.
 		{"::ffff:8.8.8.8", ""}, {"::ffff:10.0.0.1", "10.0.0.0/8"}, {"::ffff:169.254.169.254", "169.254.0.0/16"}, {"::ffff:127.0.0.1%lo", "127.0.0.0/8"},
 		{"64:ff9b::8.8.8.8", "64:ff9b::/96"}, {"64:ff9b::10.0.0.1", "64:ff9b::a00:0/104"}, {"64:ff9b::169.254.169.254", "64:ff9b::a9fe:0/112"},
 		{"64:ff9b:1::10.0.0.1", "64:ff9b:1::/48"}, {"2002:808:808::1", "2002::/16"}, {"2002:7f00:1::1", "2002:7f00::/24"}, {"2002:a9fe:a9fe::", "2002:a9fe::/32"},
@@ -73,7 +73,7 @@ func TestAllowsAddr(t *testing.T) {
 		{"0.0.0.0/0 tcp/443 direct", "8.8.8.8", true},
 		{"0.0.0.0/0 tcp/443 direct", "169.254.169.254", false},
 		{"10.0.0.0/8 tcp/443 direct", "10.0.0.1", true},
-		{"::/0 tcp/443 direct", "::ffff:8.8.8.8", true}, // the address is fine; whether the range has it is Decide's question
+		{"::/0 tcp/443 direct", "::ffff:8.8.8.8", true}, // the address is allowed; Decide checks whether the range contains it
 		{"::/0 tcp/443 direct", "fd00::1", false},
 	}
 	for _, c := range cases {
@@ -90,7 +90,7 @@ func TestAllowsAddr(t *testing.T) {
 	}
 }
 
-// TestSpecialAgainstOracle: the index finds what looking at every range finds.
+// TestSpecialAgainstOracle: the index returns the same as a search of all ranges.
 func TestSpecialAgainstOracle(t *testing.T) {
 	check := func(a netip.Addr) {
 		var want netip.Prefix
@@ -103,7 +103,7 @@ func TestSpecialAgainstOracle(t *testing.T) {
 			t.Errorf("Special(%s) = %v, %v, want %v", a, got, is, want)
 		}
 	}
-	for _, s := range specialRanges { // both edges, from within and without
+	for _, s := range specialRanges { // both ends, inside and outside
 		last := s.Addr().AsSlice()
 		for i := s.Bits(); i < len(last)*8; i++ {
 			last[i/8] |= 0x80 >> (i % 8)

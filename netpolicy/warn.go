@@ -9,15 +9,14 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// Warning describes a rule that is valid, and that a reviewer should look at.
+// Warning describes a valid rule that a reviewer should check.
 type Warning struct {
 	Rule    *Rule
 	Message string
-	Hint    string // what to write instead, or what to think of
+	Hint    string // what to write instead, or what to consider
 }
 
-// Warnings returns what is wide in a policy, in the order of its rules. None
-// of it keeps the policy from being used.
+// Warnings returns the wide parts of a policy, in the order of its rules. The policy can be used in any case.
 func Warnings(p *Policy) []Warning {
 	var all []Warning
 	for i := range p.Rules() {
@@ -38,7 +37,7 @@ func Warnings(p *Policy) []Warning {
 	return all
 }
 
-// Widest ranges that pass without a word, in bits.
+// Widest ranges without a warning, in bits.
 const (
 	narrow4 = 24
 	narrow6 = 48
@@ -63,25 +62,24 @@ func warnName(r *Rule, warn warnFunc) {
 		case isShared(name):
 			warn("name the hosts that are needed", "customers of %s have hosts below it", name)
 		case registrable == name:
-			warn("name the hosts that are needed, or a domain further down", "every host below %s is allowed, those that are made tomorrow as well", name)
+			warn("name the hosts that are needed, or a domain further down", "every host below %s is allowed, future ones too", name)
 		}
 		if r.Credential != "" {
-			warn("name the host that needs it", "the credential %s goes to any host below %s", r.Credential, name)
+			warn("name the host that needs it", "the credential %s is sent to any host below %s", r.Credential, name)
 		}
 	}
 	if r.Mode == Direct {
 		warn("use mode gateway where the traffic is TLS or HTTP", "it is not checked that a direct stream to %s is for that name: others at its addresses can be reached", r.Pattern)
 	}
 	if slices.ContainsFunc(resolvers, func(s string) bool { return under(name, s) }) {
-		warn("remove it: the sandbox has a resolver", "%s answers DNS over HTTPS: any name can be asked there, with any data in it", name)
+		warn("remove it: the sandbox has a resolver", "%s answers DNS over HTTPS: it resolves any name, which can contain any data", name)
 	}
 }
 
 func under(name, domain string) bool { return name == domain || strings.HasSuffix(name, "."+domain) }
 
-// isShared reports whether a name is at or above the hosts of others. The public suffix
-// list has many such, but not those under which only some branches are given out. What
-// lies below one that it has is a single customer's.
+// isShared reports whether different owners have hosts at or below a name. The public suffix list has many such names,
+// but not those of which only some branches are delegated. A name below a suffix of the list has a single owner.
 func isShared(name string) bool {
 	_, registry := publicsuffix.PublicSuffix(name)
 	return slices.ContainsFunc(shared, func(s string) bool { return under(s, name) || registry && under(name, s) })
@@ -102,9 +100,9 @@ func warnPorts(r *Rule, warn warnFunc) {
 	for _, p := range r.Ports {
 		switch {
 		case p.Number == 53 && r.Mode == Direct:
-			warn("remove it: the sandbox has a resolver", "%s to %s is a way to ask for any name, with any data in it", p, r.Pattern)
+			warn("remove it: the sandbox has a resolver", "%s to %s can resolve any name, which can contain any data", p, r.Pattern)
 		case p.Number == 853:
-			warn("remove it: the sandbox has a resolver", "%s is DNS over TLS or QUIC: any name can be asked there, with any data in it", p)
+			warn("remove it: the sandbox has a resolver", "%s is DNS over TLS or QUIC: it resolves any name, which can contain any data", p)
 		}
 	}
 }
@@ -116,16 +114,16 @@ func warnHTTP(r *Rule, warn warnFunc) {
 		}
 		for _, m := range h.Methods {
 			if !slices.Contains(methods, m) {
-				warn("check the spelling, or keep it if the server has such a method", "%s is not a method of HTTP", m)
+				warn("check the spelling, or keep it if the server has such a method", "%s is not a registered HTTP method", m)
 			}
 		}
 	}
 	if r.Credential != "" && r.hasPort(Port{"tcp", 80}) {
-		warn("remove tcp/80", "the credential %s can leave without TLS", r.Credential)
+		warn("remove tcp/80", "the credential %s can be sent without TLS", r.Credential)
 	}
 }
 
-// metadata is where clouds answer their machines, with their credentials.
+// metadata are the addresses of clouds' metadata services, which have credentials.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"), netip.MustParseAddr("100.100.100.200"),
 	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("fd00:ec2::254"),
@@ -141,19 +139,19 @@ func warnAddresses(r *Rule, warn warnFunc) {
 		switch {
 		case !is || n.Bits() < special.Bits():
 			if len(r.Addresses) > 0 && !slices.ContainsFunc(specialRanges, func(s netip.Prefix) bool { return s.Overlaps(n) && n.Bits() >= s.Bits() }) {
-				warn("give special ranges as such, or remove it", "%s names no range with a special purpose, so it allows nothing more", n)
+				warn("give special ranges as such, or remove it", "%s contains no range with a special purpose, so it has no effect", n)
 			}
 		case slices.ContainsFunc(metadata, func(a netip.Addr) bool { return n.Contains(a) && r.AllowsAddr(a) }):
-			warn("leave out the cloud's metadata", "%s holds an address where a cloud hands its machines credentials", n)
+			warn("leave out the cloud's metadata", "%s contains a cloud's metadata service, which has credentials", n)
 		case special == netip.MustParsePrefix("127.0.0.0/8") || n == netip.MustParsePrefix("::1/128"):
 			warn("name another address", "%s is the host that custody runs on", n)
 		default:
-			warn("see that nothing there trusts the network alone", "%s is no part of the internet", n)
+			warn("check that no service there relies on the network alone for its security", "%s is not part of the internet", n)
 		}
 	}
 }
 
-// warnAround looks at how a rule goes together with the others.
+// warnAround checks a rule in combination with the others.
 func (p *Policy) warnAround(r *Rule, warn warnFunc) {
 	if r.Mode != Direct {
 		return
@@ -169,6 +167,6 @@ func (p *Policy) warnAround(r *Rule, warn warnFunc) {
 			continue
 		}
 		warn("give the direct rule other ports, or fewer names and addresses",
-			"it goes around the http rule for %s%s, if that host has an address that this rule reaches", o.Pattern, o.place())
+			"it bypasses the http rule for %s%s, if that host has an address that this rule reaches", o.Pattern, o.place())
 	}
 }

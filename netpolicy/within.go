@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Excess is a rule that allows something that a bound does not.
+// Excess is a rule that allows more than a bound.
 type Excess struct {
 	Rule Rule
-	// Name is a name for which it does, with "*" for any label; empty for a range of addresses.
+	// Name is a name for which the rule exceeds the bound, with "*" for any label; empty for a range of addresses.
 	Name string
-	// Bound is the bound's rule that comes nearest; nil when none names the destination.
+	// Bound is the bound's closest rule; nil when none names the destination.
 	Bound *Rule
-	What  string // why that one is not enough
+	What  string // why that rule is not enough
 }
 
-// Error names the rule, and the reason.
+// Error returns the rule and the reason.
 func (e *Excess) Error() string {
 	text := e.Rule.String()
 	if e.Name != "" && e.Name != e.Rule.Pattern.String() {
@@ -29,18 +29,18 @@ func (e *Excess) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", text, e.What, e.Bound.String())
 }
 
-// Why a rule of a bound is not enough, by how near it comes.
+// Why a rule of a bound is not enough; the later, the closer the rule.
 var shortfalls = []string{
 	"no rule allows this destination",
-	"the rule that is nearest takes the other way out",
-	"the rule that is nearest does not allow %s",
-	"the rule that is nearest asks for http, and for methods and paths that it lists",
-	"the rule that is nearest does not name these addresses",
+	"the closest rule has the other mode",
+	"the closest rule does not allow %s",
+	"the closest rule requires http, with methods and paths that it lists",
+	"the closest rule does not name these addresses",
 }
 
-// Within returns nothing if bound allows whatever p allows, and else the rules of p that go beyond, each once. For
-// each destination and port, one rule of p must lie within one rule of bound; rules of bound are not put together for it.
-// Whether credentials are put in or masked plays no part.
+// Within returns nothing if bound allows all that p allows, and otherwise each rule of p that exceeds it. For each
+// destination and port, one rule of p must lie within one rule of bound: rules of bound are not combined. Credentials
+// and their masking are not compared.
 func (p *Policy) Within(bound *Policy) []*Excess {
 	var list []*Excess
 	add := func(e *Excess) {
@@ -67,8 +67,8 @@ func (p *Policy) Within(bound *Policy) []*Excess {
 	return list
 }
 
-// representatives are names that stand for all others: which rules of either policy decide on a name depends only on
-// the longest pattern of both that matches it. "*" is no label of any pattern, so "*.a.com" stands for the names
+// representatives returns names that represent all others: which rules of either policy decide on a name depends only on
+// the longest pattern of both that matches it. "*" is not a label of any pattern, so "*.a.com" represents the names
 // below a.com that no longer pattern matches.
 func representatives(policies ...*Policy) []string {
 	var names []string
@@ -88,7 +88,7 @@ func representatives(policies ...*Policy) []string {
 	return slices.Compact(names)
 }
 
-// excess returns where r goes beyond the rules that decide on the same destination, or nil.
+// excess returns where r exceeds the rules that decide on the same destination, or nil.
 func (r *Rule) excess(name string, limits []*Rule) *Excess {
 	for _, port := range r.Ports {
 		best, nearest := 0, (*Rule)(nil)
@@ -110,7 +110,8 @@ func (r *Rule) excess(name string, limits []*Rule) *Excess {
 	return nil
 }
 
-// shortfall returns which of the shortfalls limit has, or their number if it allows on this port all that r does.
+// shortfall returns the index of limit's shortfall, or the number of shortfalls if limit allows all that r does on this
+// port.
 func (r *Rule) shortfall(port Port, limit *Rule) int {
 	prefix, isRange := r.Pattern.Prefix()
 	switch {
@@ -130,8 +131,8 @@ func (r *Rule) shortfall(port Port, limit *Rule) int {
 	return len(shortfalls)
 }
 
-// inRange reports whether limit holds all addresses that naming p allows. A range names a special one only if it lies
-// within it (see AllowsAddr), so what 10.0.0.0/8 allows is not in 0.0.0.0/0.
+// inRange reports whether limit contains all addresses that naming p allows. A range names a special one only if it lies
+// within it (see AllowsAddr), so 0.0.0.0/0 does not include what 10.0.0.0/8 allows.
 func inRange(p, limit netip.Prefix) bool {
 	if !limit.Contains(p.Addr()) || limit.Bits() > p.Bits() {
 		return false
@@ -141,10 +142,10 @@ func inRange(p, limit netip.Prefix) bool {
 	})
 }
 
-// within reports whether limit lets through every request that h does.
+// within reports whether limit allows every request that h does.
 func (h *HTTP) within(limit *HTTP) bool {
 	if h == nil {
-		return false // no one looks at what passes
+		return false // requests are not inspected
 	}
 	allOf := func(list, limits []string, in func(s, limit string) bool) bool {
 		return len(limits) == 0 || len(list) > 0 && !slices.ContainsFunc(list, func(s string) bool {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bound makes a policy of rules in their normal form, of which the pattern may be "**".
+// bound makes a policy from rules in their normal form, with "**" as a possible pattern.
 func bound(t testing.TB, rules ...string) *Policy {
 	t.Helper()
 	var list []Rule
@@ -45,14 +45,14 @@ func TestWithin(t *testing.T) {
 		"not a label's end":               {all("xa.com tcp/443"), all("*.a.com tcp/443"), "no rule"},
 		"any name":                        {all("a.com tcp/443", "*.b.com tcp/443"), all("** tcp/443"), ""},
 		"any name is no address":          {all("8.8.8.8/32 tcp/443 direct"), all("** tcp/443 direct"), "no rule"},
-		"a rule of the bound within":      {all("*.a.com tcp/443"), all("*.a.com tcp/443", "x.a.com tcp/80"), "*.a.com tcp/443, for x.a.com: the rule that is nearest does not allow tcp/443"},
+		"a rule of the bound within":      {all("*.a.com tcp/443"), all("*.a.com tcp/443", "x.a.com tcp/80"), "*.a.com tcp/443, for x.a.com: the closest rule does not allow tcp/443"},
 		"the project says less there":     {all("*.a.com tcp/443", "x.a.com tcp/80"), all("*.a.com tcp/443", "x.a.com tcp/80"), ""},
 		"below a rule within":             {all("*.a.com tcp/443"), all("** tcp/443", "*.x.a.com tcp/80"), "for *.x.a.com"},
 		"ports":                           {all("a.com tcp/80 tcp/443"), all("a.com tcp/443"), "does not allow tcp/80"},
 		"ports of two rules":              {all("a.com tcp/80 tcp/443"), all("a.com tcp/443", "a.com tcp/80"), ""},
-		"directly":                        {all("a.com tcp/443 direct"), all("a.com tcp/443"), "the other way out"},
-		"through the gateway":             {all("a.com tcp/443"), all("a.com tcp/443 direct"), "the other way out"},
-		"unread":                          {all("a.com tcp/443"), all("a.com tcp/443 http"), "asks for http"},
+		"directly":                        {all("a.com tcp/443 direct"), all("a.com tcp/443"), "has the other mode"},
+		"through the gateway":             {all("a.com tcp/443"), all("a.com tcp/443 direct"), "has the other mode"},
+		"unread":                          {all("a.com tcp/443"), all("a.com tcp/443 http"), "requires http"},
 		"read":                            {all("a.com tcp/443 http"), all("a.com tcp/443"), ""},
 		"methods":                         {all(`a.com tcp/443 http methods=["GET"]`), all(`a.com tcp/443 http methods=["GET" "HEAD"]`), ""},
 		"more methods":                    {all(`a.com tcp/443 http methods=["GET" "PUT"]`), all(`a.com tcp/443 http methods=["GET" "HEAD"]`), "methods and paths"},
@@ -84,7 +84,7 @@ func TestWithin(t *testing.T) {
 		})
 	}
 	if _, err := ParsePattern("**"); err == nil {
-		t.Error("a project can allow every name")
+		t.Error("a project file can allow every name")
 	}
 	var none *Policy
 	if got := none.Within(nil); got != nil {
@@ -122,7 +122,7 @@ func (p *picks) wider(t testing.TB, r Rule) Rule {
 	return w
 }
 
-// gathered makes a policy of those rules that agree.
+// gathered makes a policy of the rules that do not contradict each other.
 func gathered(rules ...Rule) *Policy {
 	var list []Rule
 	for _, r := range rules {
@@ -133,7 +133,7 @@ func gathered(rules ...Rule) *Policy {
 	return must(New(list))
 }
 
-// opaque are the rules as they hold for a stream that no one can read: http allows none.
+// opaque returns the rules that apply to a stream that cannot be inspected: those without http.
 func opaque(rules []Rule) []Rule {
 	rules = slices.Clone(rules)
 	for i, r := range rules {
@@ -144,8 +144,8 @@ func opaque(rules []Rule) []Rule {
 	return rules
 }
 
-// within makes a project's policy and a bound. If the one is within the other, it asks the slow decision about some
-// destinations: what the project allows, the bound has to allow.
+// within makes a project's policy and a bound. If the policy is within the bound, the bound must allow, by the slow
+// decision, all sampled traffic that the project allows.
 func within(t testing.TB, p *picks) (accepted, asked bool) {
 	var mine, theirs []Rule
 	for range 1 + p.n(3) {

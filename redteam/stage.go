@@ -72,7 +72,7 @@ type stage struct {
 func (t *trial) kernel(ctx context.Context, probes []Probe) (err error) {
 	s := &stage{trial: t}
 	err = t.net.Do(func() (err error) {
-		s.fence, err = fence.New(ctx, fence.Options{Sighted: s.sighted})
+		s.fence, err = fence.New(ctx, fence.Options{Observed: s.sighted})
 		return err
 	})
 	if err != nil {

@@ -194,7 +194,7 @@ limits: {pids: 9}
 	for _, line := range []string{
 		"custody: not learnt: api.example.com tcp/443 POST /v1/../admin: ", "custody: not learnt: 169.254.169.254 tcp/80: ",
 		"custody: QUIC (udp/443) was left out, once", "custody: denied whatever the rules say, once: not a host name\n",
-		"custody: warning: b/custody.yaml:5:5: udp/53 to 192.0.2.9/32 is a way to ask for any name", "read each line before you take it",
+		"custody: warning: b/custody.yaml:5:5: udp/53 to 192.0.2.9/32 can resolve any name", "read each line before you take it",
 	} {
 		if !strings.Contains(said, line) {
 			t.Errorf("nothing says %q:\n%s", line, said)

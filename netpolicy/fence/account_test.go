@@ -20,11 +20,11 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// capture counts the frames of one peer's on the guest's card, as a packet socket sees them.
+// capture counts the frames of one peer on the guest's device, with a packet socket.
 type capture struct {
 	fd                    int
 	done                  sync.WaitGroup
-	mu                    sync.Mutex // guards the rest
+	mu                    sync.Mutex // guards the fields below
 	out, in               uint64
 	packetsOut, packetsIn uint64
 }
@@ -78,14 +78,14 @@ func (c *capture) run(peer netip.Addr, stop chan struct{}) {
 	}
 }
 
-// The counters are those of a packet capture on the guest's card, to the byte.
+// The counters equal those of a packet capture on the guest's device, to the byte.
 func TestAccountingIsExact(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, peer := newWorld(t)
-			f, seen := newFence(t, site, everywhere("tcp/7000")...)
+			host, peer := newTopology(t)
+			f, seen := newFence(t, host, everywhere("tcp/7000")...)
 			g := newGuest(t, f)
 			seenByCard := startCapture(t, g, addr)
 			l := peer.listen(t, "tcp", at6or4(addr, 7000))
@@ -118,17 +118,17 @@ func TestAccountingIsExact(t *testing.T) {
 	}
 }
 
-// While no one reads the ring it overflows: that is counted, flows are reported later,
-// and the sums of denials are right in the end.
+// While the ring buffer is not read it overflows. The lost records are counted, flows are reported later, and the sums
+// of denials are exact in the end.
 func TestRingLoss(t *testing.T) {
 	t.Parallel()
-	site := testSpace(t)
-	seen := newSightings()
+	host := testSpace(t)
+	seen := newEventLog()
 	hold, held := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var f *Fence
-	must(t, site.in(func() (err error) {
-		f, err = New(context.Background(), Options{Sighted: func(ev Event) {
+	must(t, host.in(func() (err error) {
+		f, err = New(context.Background(), Options{Observed: func(ev Event) {
 			once.Do(func() { close(held); <-hold })
 			seen.add(ev)
 		}})
@@ -172,7 +172,7 @@ func TestRingLoss(t *testing.T) {
 	}
 }
 
-// A table that is full of the guest's own flows denies more, and the denials name that reason.
+// When the flow table is full of the guest's flows, further flows are denied, with this reason.
 func TestFlowTableIsBounded(t *testing.T) {
 	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("udp/7000", "udp/7001")...)
@@ -188,7 +188,7 @@ func TestFlowTableIsBounded(t *testing.T) {
 	seen.await(t, "table full", func(ev Event) bool { return ev.Reason == reasonText[tableFull] })
 }
 
-// The guest takes a port again before the old flow is swept: both are reported, each with its own counters.
+// The guest reuses a port before the old flow is removed: both are reported, each with its own counters.
 func TestPortIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("tcp/7000")...)
@@ -211,30 +211,30 @@ func TestPortIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Close reports the end of what is still open.
-func TestCloseTellsOfOpenFlows(t *testing.T) {
+// Close reports the end of the open flows.
+func TestCloseReportsOpenFlows(t *testing.T) {
 	t.Parallel()
-	seen := newSightings()
+	seen := newEventLog()
 	var f *Fence
 	must(t, testSpace(t).in(func() (err error) {
-		f, err = New(context.Background(), Options{Sighted: seen.add})
+		f, err = New(context.Background(), Options{Observed: seen.add})
 		return err
 	}))
 	enforce(t, f, everywhere("udp/7000")...)
 	(&wire{t, f.Tap()}).send(packet{proto: protoUDP, peer: peerAddr4, guestPort: 1000, peerPort: 7000}.frame())
 	must(t, f.Close())
 	must(t, f.Close())
-	all := slices.DeleteFunc(seen.list(), func(ev Event) bool { return ev.State == audit.FlowDeny }) // the site has no route to the peer, and reports that
+	all := slices.DeleteFunc(seen.list(), func(ev Event) bool { return ev.State == audit.FlowDeny }) // the host has no route to the peer, and reports that
 	if len(all) != 2 || all[0].State != audit.FlowOpen || all[1].State != audit.FlowClose || all[1].Flow.PacketsOut != 1 {
-		t.Errorf("events: %s", tell(all))
+		t.Errorf("events: %s", describe(all))
 	}
 	if got, ok := f.Flow(all[1].Flow.Key); !ok || got.PacketsOut != 1 {
-		t.Errorf("after Close, Flow says %+v, %v", got, ok)
+		t.Errorf("after Close, Flow returns %+v, %v", got, ok)
 	}
 }
 
-// Permits whose answers are refreshed again and again do not gather.
-func TestPermitsDoNotGather(t *testing.T) {
+// Permits of answers that are refreshed repeatedly do not accumulate.
+func TestPermitsDoNotAccumulate(t *testing.T) {
 	t.Parallel()
 	f, _ := newFence(t, nil, allow("db.example", "tcp/7000", "direct"))
 	for i := range 1000 {
@@ -243,21 +243,21 @@ func TestPermitsDoNotGather(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range 2 {
-		must(t, f.book.sweep(map[uint32]bool{}))
+		must(t, f.permits.sweep(map[uint32]bool{}))
 	}
-	if n := len(f.book.byID); n != 2 { // the resolver's and the last
-		t.Errorf("%d permits are kept", n)
+	if n := len(f.permits.byID); n != 2 { // the resolver's and the last
+		t.Errorf("%d permits, want 2", n)
 	}
 }
 
-// Fifty fences come and go, from a pool, and leave nothing behind.
+// Fifty fences from a pool are closed and leave nothing behind.
 func TestNothingIsLeft(t *testing.T) {
-	site, _ := newWorld(t)
-	before := siteState(t, site)
+	host, _ := newTopology(t)
+	before := hostState(t, host)
 	var programs []ebpf.ProgramID
 	files := descriptors(t)
 	var pool *Pool
-	must(t, site.in(func() (err error) { pool, err = NewPool(4); return err }))
+	must(t, host.in(func() (err error) { pool, err = NewPool(4); return err }))
 	for range 5 {
 		var all []*Fence
 		for range 10 {
@@ -278,8 +278,8 @@ func TestNothingIsLeft(t *testing.T) {
 		closing.Wait()
 	}
 	must(t, pool.Close())
-	if after := siteState(t, site); after != before {
-		t.Errorf("the site changed from\n%s\nto\n%s", before, after)
+	if after := hostState(t, host); after != before {
+		t.Errorf("the host changed from\n%s\nto\n%s", before, after)
 	}
 	eventually(t, "no program is left", func() bool { return gone(programs) })
 	eventually(t, "no descriptor is left", func() bool { runtime.GC(); return descriptors(t) <= files })

@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An attacher attaches a program to what a device of the calling thread's namespace
-// receives (inbound) or sends. The program stays until the device is removed: no
-// descriptor of this process holds it there.
+// An attacher attaches a program to the packets that a device in the calling thread's namespace receives (inbound) or
+// sends. The program stays until the device is removed: this process has no descriptor for it.
 type attacher func(index int, inbound bool, program *ebpf.Program) error
 
-// attach uses TCX, and clsact where the kernel has no TCX (before Linux 6.6). Both run the
-// program at the same place, and the program's verdicts mean the same to both.
+// attach uses TCX, or clsact if the kernel has no TCX (before Linux 6.6). Both run the program at the same place, and
+// interpret its verdicts in the same way.
 func attach(index int, inbound bool, program *ebpf.Program) error {
 	err := attachTCX(index, inbound, program)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported) {
@@ -45,7 +44,7 @@ func attachClsact(index int, inbound bool, program *ebpf.Program) error {
 	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
-	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) { // the other direction has added it
+	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) { // the filter of the other direction has added it
 		return fmt.Errorf("add a clsact queueing discipline (the module sch_ingress is needed): %w", err)
 	}
 	filter := &netlink.BpfFilter{

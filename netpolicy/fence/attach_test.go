@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// attachers are the ways to attach a gate that the kernel has.
+// attachers returns the attachers that the kernel supports.
 func attachers(t testing.TB) map[string]attacher {
 	t.Helper()
 	ways := map[string]attacher{"clsact": attachClsact}
@@ -20,13 +20,13 @@ func attachers(t testing.TB) map[string]attacher {
 	return ways
 }
 
-// hasTCX asks for the programs of the loopback device, which has none.
+// hasTCX reports whether the programs of the loopback device can be queried.
 func hasTCX() bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil
 }
 
-// onEach runs a test for each way to attach and each IP version.
+// onEach runs a test with each attacher and each IP version.
 func onEach(t *testing.T, run func(t *testing.T, way attacher, peer netip.Addr)) {
 	for name, way := range attachers(t) {
 		for family, addr := range peers {
@@ -38,7 +38,7 @@ func onEach(t *testing.T, run func(t *testing.T, way attacher, peer netip.Addr))
 	}
 }
 
-// The default is TCX where the kernel has it.
+// TCX is the default if the kernel has it.
 func TestAttachPrefersTCX(t *testing.T) {
 	t.Parallel()
 	f, _ := newFence(t, nil)
@@ -51,7 +51,7 @@ func TestAttachPrefersTCX(t *testing.T) {
 	}))
 }
 
-// attached returns the programs on what a device of the thread's namespace receives or sends.
+// attached returns the programs attached to a device in the thread's namespace, for received or sent packets.
 func attached(index int, inbound bool) (tcx, clsact []ebpf.ProgramID, err error) {
 	where, parent := ebpf.AttachTCXEgress, uint32(netlink.HANDLE_MIN_EGRESS)
 	if inbound {
@@ -128,7 +128,7 @@ func detach(index int, where ebpf.AttachType, id ebpf.ProgramID) error {
 	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: prog, Attach: where})
 }
 
-// programsOf returns the kernel's numbers of a namespace's programs.
+// programsOf returns the kernel's ids of a namespace's programs.
 func programsOf(t testing.TB, s *space) (ids []ebpf.ProgramID) {
 	t.Helper()
 	must(t, s.in(func() error {

@@ -19,14 +19,14 @@ import (
 )
 
 // learned opens n synthetic addresses.
-func learned(b *testing.B, d *duel, n int) {
+func learned(b *testing.B, d *differential, n int) {
 	d.begin()
 	p, err := netpolicy.New([]netpolicy.Rule{allow("*.example.com", "tcp/443"), allow("45.0.0.0/24", "tcp/7000")})
 	must(b, err)
 	d.enforce(p)
 	a := netpolicy.FirstSynthetic
 	for i := range n {
-		if i == 60_000 { // the range has no more: the same with another port would do as well
+		if i == 60_000 { // the range has no more addresses: use another port
 			a = netpolicy.FirstSynthetic
 		}
 		t := targetOf(a, netpolicy.Port{Proto: "tcp", Number: uint16(443 + i/60_000)})
@@ -36,9 +36,10 @@ func learned(b *testing.B, d *duel, n int) {
 	must(b, d.fence.maps.Ids.Put(uint32(2), uint32(1)))
 }
 
-// BenchmarkPolicyProgram measures what the programs on the guest's packets cost, gates included, by the kernel's test run.
+// BenchmarkPolicyProgram measures the programs that filter the guest's packets, gates included, with the kernel's test
+// run.
 func BenchmarkPolicyProgram(b *testing.B) {
-	d := newDuel(b)
+	d := newDifferential(b)
 	established := packet{proto: protoTCP, peer: netpolicy.FirstSynthetic, guestPort: 1000, peerPort: 443, flags: 16, payload: make([]byte, 1000)}
 	fresh := established
 	fresh.flags = 2
@@ -73,7 +74,7 @@ func inbound(p packet) packet {
 	return p
 }
 
-// passAll takes the policy's programs off for a while, and lets everything pass instead.
+// passAll replaces the policy's programs by one that passes everything, and returns a function that restores them.
 func (f *Fence) passAll(b *testing.B) (back func()) {
 	b.Helper()
 	var links []link.Link
@@ -96,7 +97,7 @@ func (f *Fence) passAll(b *testing.B) (back func()) {
 	}
 }
 
-// offload has a TAP hand over frames that are not cut into segments yet, as QEMU does.
+// offload enables segmentation offload on a TAP, as QEMU does.
 func offload(b *testing.B, tap *os.File) {
 	raw, err := tap.SyscallConn()
 	must(b, err)
@@ -106,11 +107,11 @@ func offload(b *testing.B, tap *os.File) {
 	must(b, err)
 }
 
-// BenchmarkThroughput measures what the program costs a direct flow of TCP, out of the guest and
-// into it, with the program and without it by turns.
+// BenchmarkThroughput measures the cost of the program for a direct TCP flow in both directions, alternately with and
+// without the program.
 func BenchmarkThroughput(b *testing.B) {
-	site, peer := newWorld(b)
-	f, _ := newFence(b, site, everywhere("tcp/7000")...)
+	host, peer := newTopology(b)
+	f, _ := newFence(b, host, everywhere("tcp/7000")...)
 	g := newGuest(b, f)
 	offload(b, f.Tap())
 	offload(b, g.device)
@@ -133,7 +134,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkAttach compares TCX and clsact: the same program, the same direct flow of TCP, by turns.
+// BenchmarkAttach compares TCX and clsact, alternately, with the same program and a direct TCP flow.
 func BenchmarkAttach(b *testing.B) {
 	type side struct {
 		g *guest
@@ -141,8 +142,8 @@ func BenchmarkAttach(b *testing.B) {
 	}
 	var sides []side // TCX, clsact
 	for _, way := range []attacher{attachTCX, attachClsact} {
-		site, peer := newWorld(b)
-		f, _ := newFenceBy(b, way, site, everywhere("tcp/7000")...)
+		host, peer := newTopology(b)
+		f, _ := newFenceBy(b, way, host, everywhere("tcp/7000")...)
 		g := newGuest(b, f)
 		offload(b, f.Tap())
 		offload(b, g.device)
@@ -163,7 +164,7 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// rate sends for half a second over a new connection and returns bytes a second.
+// rate sends for half a second over a new connection and returns bytes per second.
 func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
 	near, err := g.dial("tcp", l.Addr().String())
 	must(b, err)
@@ -194,7 +195,7 @@ func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// BenchmarkTake measures how long it takes to get a pooled fence.
+// BenchmarkTake measures the time to get a pooled fence.
 func BenchmarkTake(b *testing.B) {
 	pool, err := NewPool(1)
 	must(b, err)
@@ -217,7 +218,7 @@ func BenchmarkTake(b *testing.B) {
 	b.ReportMetric(float64(took.Microseconds())/float64(b.N), "µs/take")
 }
 
-// BenchmarkFifty measures how long fifty fences take to be made and torn down, one after the other.
+// BenchmarkFifty measures the time to make and close fifty fences, one after the other.
 func BenchmarkFifty(b *testing.B) {
 	var made, gone time.Duration
 	for b.Loop() {
@@ -226,7 +227,7 @@ func BenchmarkFifty(b *testing.B) {
 		for range 50 {
 			f, err := New(context.Background(), Options{})
 			must(b, err)
-			_, err = f.Denials() // which has the walls put up
+			_, err = f.Denials() // waits for the packet filters
 			must(b, err)
 			all = append(all, f)
 		}
@@ -241,11 +242,11 @@ func BenchmarkFifty(b *testing.B) {
 	b.ReportMetric(gone.Seconds()*1000/float64(b.N)/50, "ms/gone")
 }
 
-// BenchmarkEnforce measures how long it takes until 10,000 flows that a change does not
-// allow are stopped, and until all of them are reset and counted.
+// BenchmarkEnforce measures the time until 10,000 flows that a change does not allow are stopped, and until all of them
+// are reset and counted.
 func BenchmarkEnforce(b *testing.B) {
-	site, _ := newWorld(b)
-	f, _ := newFence(b, site)
+	host, _ := newTopology(b)
+	f, _ := newFence(b, host)
 	w := &wire{b, f.Tap()}
 	var stopped time.Duration
 	for b.Loop() {

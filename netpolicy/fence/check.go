@@ -14,22 +14,22 @@ import (
 // checkedFile contains the boot and the program for which Check succeeded.
 const checkedFile = "/run/custody/network"
 
-// verifierLog is the file below $CUSTODY_HOME with the whole reason why the kernel rejected a program.
+// verifierLog is the file below $CUSTODY_HOME with the kernel verifier's complete log.
 const verifierLog = "verifier.log"
 
 // CheckError reports why this host cannot make a sandbox's network.
 type CheckError struct {
 	err error
-	log string // file with the verifier's log; empty: there is none
+	log string // file with the verifier's log; empty: none
 }
 
 // Error implements error, in one line.
 func (e *CheckError) Error() string { return e.err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *CheckError) Unwrap() error { return e.err }
 
-// Hint returns what to do about it.
+// Hint returns how to fix the problem.
 func (e *CheckError) Hint() string {
 	var k *KernelError
 	switch {
@@ -41,12 +41,12 @@ func (e *CheckError) Hint() string {
 	return k.Hint()
 }
 
-// Check makes a sandbox's network and removes it again. home is $CUSTODY_HOME, where the
-// verifier's log is written if the kernel rejects a program.
+// Check makes a sandbox's network and removes it again. If the kernel rejects a program, Check writes the verifier's log
+// below home, which is $CUSTODY_HOME.
 func Check(ctx context.Context, home string) error {
 	f, err := New(ctx, Options{})
 	if err == nil {
-		_, err = f.Denials() // for which the programs must be loaded and attached
+		_, err = f.Denials() // the programs must be loaded and attached for this
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
@@ -63,7 +63,7 @@ func Check(ctx context.Context, home string) error {
 	return failed
 }
 
-// CheckOnce calls Check unless it succeeded since the host was booted, with this version of Custody.
+// CheckOnce calls Check, unless it has succeeded since the host's boot with this version of Custody.
 func CheckOnce(ctx context.Context, home string) error {
 	now, err := checkKey()
 	if err != nil {
@@ -78,9 +78,9 @@ func CheckOnce(ctx context.Context, home string) error {
 	if err := os.MkdirAll(filepath.Dir(checkedFile), 0o700); err != nil {
 		return err
 	}
-	// A file that is cut short leads to another check.
+	// A truncated file causes another check.
 	if err := regular.WriteFile(checkedFile, []byte(now), 0o600); err != nil {
-		return fmt.Errorf("store that the network works: %w", err)
+		return fmt.Errorf("store the result of the network check: %w", err)
 	}
 	return nil
 }

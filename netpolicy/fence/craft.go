@@ -9,13 +9,13 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// segment is an IP packet with a TCP reset. It also acknowledges, since a
-// connection that is being opened takes no reset that does not.
+// segment returns an IP packet with a TCP reset. It has an ACK, because a connection that is being opened ignores a
+// reset without one.
 func segment(src, dst netip.AddrPort, seq, ack uint32) []byte {
 	tcp := &layers.TCP{SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Seq: seq, Ack: ack, RST: true, ACK: true}
 	if src.Addr().Is4() {
 		ip := ipv4(src.Addr(), dst.Addr(), layers.IPProtocolTCP)
-		_ = tcp.SetNetworkLayerForChecksum(ip) // fails for other layers only
+		_ = tcp.SetNetworkLayerForChecksum(ip) // fails only for other layers
 		return serialize(ip, tcp)
 	}
 	ip := ipv6(src.Addr(), dst.Addr(), layers.IPProtocolTCP)
@@ -23,8 +23,8 @@ func segment(src, dst netip.AddrPort, seq, ack uint32) []byte {
 	return serialize(ip, tcp)
 }
 
-// prohibited is a frame to the guest that quotes the packet which was denied: ICMP
-// type 3, code 13 (RFC 1812, section 5.2.7.1), ICMPv6 type 1, code 1 (RFC 4443, section 3.1).
+// prohibited returns a frame for the guest that quotes the denied packet: ICMP type 3, code 13 (RFC 1812, section
+// 5.2.7.1), or ICMPv6 type 1, code 1 (RFC 4443, section 3.1).
 func prohibited(q quoted, quote []byte) []byte {
 	if q.src.Addr().Is4() {
 		return ethernet(serialize(
@@ -47,7 +47,7 @@ func ipv6(src, dst netip.Addr, proto layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 }
 
-// ethernet puts a packet into a frame from the gateway to the guest.
+// ethernet returns a frame from the gateway to the guest with the packet.
 func ethernet(packet []byte) []byte {
 	kind := layers.EthernetTypeIPv4
 	if packet[0]>>4 == 6 {
@@ -58,7 +58,7 @@ func ethernet(packet []byte) []byte {
 		gopacket.Payload(packet))
 }
 
-// serialize cannot fail: each layer is made above, of addresses of the right length.
+// serialize cannot fail: its callers make all layers, from addresses of the right length.
 func serialize(parts ...gopacket.SerializableLayer) []byte {
 	b := gopacket.NewSerializeBuffer()
 	_ = gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * UDP datagrams in fragments. They pass in their order, without a gap and without an
- * overlap, each judged by the ports of the first: what has passed is the beginning of one
- * datagram that is allowed. One that is out of place ends its datagram.
+ * Fragmented UDP datagrams. Fragments must be in order, without gaps and overlaps, and are
+ * allowed by the ports of the first: so the fragments that have passed are the start of one
+ * allowed datagram. A fragment that is out of order ends its datagram.
  *
- * What the receiving kernel makes of them is not for these programs to know: it may have
- * given up a datagram that is whole here, and take the next one's fragments for it. So each
- * carries a mark of its generation, of which the kernel, when it puts a datagram together in
- * the namespace, leaves the first fragment's, and the table of nft takes none of another
- * generation: the ports that are forwarded are some that the policy in force allows.
+ * The programs cannot know how the receiving kernel reassembles them: it may have dropped a
+ * datagram that is complete here, and use the fragments of the next one for it. So each
+ * fragment carries a mark of its generation. The kernel keeps the first fragment's mark when
+ * it reassembles a datagram in the namespace, and nftables drops marks of other generations.
+ * So all forwarded datagrams have ports that the policy in force allows.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ static __always_inline struct datagram_key datagram_key(struct packet *p, const 
 	return k;
 }
 
-/* Whether a fragment is the next one of its datagram; gives it the datagram's ports. */
+/* Checks that a fragment is the next one of its datagram, and sets the datagram's ports. */
 static __always_inline u32 place(struct packet *p, const bool out)
 {
 	struct datagram_key k = datagram_key(p, out);
@@ -47,7 +47,7 @@ static __always_inline u32 place(struct packet *p, const bool out)
 	return FRAGMENT;
 }
 
-/* Takes note of a fragment that may pass. It says false to the slower of two that want the same place. */
+/* Stores that a fragment passes. Of two concurrent fragments with the same offset, the later gets false. */
 static __always_inline bool take_place(struct packet *p, const bool out)
 {
 	struct datagram_key k = datagram_key(p, out);

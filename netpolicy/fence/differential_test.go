@@ -17,40 +17,40 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// duel holds the programs, on their real maps, against the oracle.
-type duel struct {
+// differential compares the programs, with their real maps, with the oracle.
+type differential struct {
 	t      testing.TB
 	fence  *Fence
 	oracle *oracle
 	before [reasons]uint64
 }
 
-// newDuel makes a fence that no one sweeps: time plays no part.
-func newDuel(t testing.TB) *duel {
+// newDifferential makes a fence that is not swept, so that results do not depend on time.
+func newDifferential(t testing.TB) *differential {
 	t.Helper()
 	var f *Fence
 	must(t, testSpace(t).in(func() error {
-		site, err := currentSpace()
+		host, err := currentSpace()
 		if err == nil {
-			f, err = build(context.Background(), site)
+			f, err = build(context.Background(), host)
 		}
 		return err
 	}))
 	t.Cleanup(func() { must(t, f.discard()) })
-	return &duel{t: t, fence: f}
+	return &differential{t: t, fence: f}
 }
 
-// begin forgets everything.
-func (d *duel) begin() {
+// begin resets all state.
+func (d *differential) begin() {
 	d.oracle = &oracle{}
 	f := d.fence
-	must(d.t, f.book.revisit(nil))
-	f.book.byID = map[uint32]*permit{resolverID: f.book.byID[resolverID]}
+	must(d.t, f.permits.revisit(nil))
+	f.permits.byID = map[uint32]*permit{resolverID: f.permits.byID[resolverID]}
 	f.ledger.pending = nil
 	d.forgetFlows()
 }
 
-func (d *duel) forgetFlows() {
+func (d *differential) forgetFlows() {
 	d.oracle.flows, d.oracle.begun = map[Key]*oracleFlow{}, map[datagramID]*datagram{}
 	f := d.fence
 	var keys []programsFlowKey
@@ -70,21 +70,21 @@ func (d *duel) forgetFlows() {
 	}
 }
 
-func (d *duel) enforce(p *netpolicy.Policy) {
+func (d *differential) enforce(p *netpolicy.Policy) {
 	_, err := d.fence.Enforce(context.Background(), netpolicy.Generation{Number: d.fence.generation + 1, Policy: p})
 	must(d.t, err)
 	d.oracle.enforce(p)
 }
 
-// runs reports whether the kernel's test run takes a frame: it wants a whole IP header.
-// TestDrops sends shorter ones through a real TAP.
+// runs reports whether the kernel's test run accepts a frame: it needs a complete IP header. TestDrops sends shorter
+// ones through a real TAP.
 func runs(frame []byte) bool {
 	need := map[uint16]int{0x0800: 34, 0x86dd: 54}
 	return len(frame) >= 14 && len(frame) >= need[be16(frame[12:])]
 }
 
-// send lets both decide on one frame.
-func (d *duel) send(frame []byte, out bool) {
+// send compares both decisions on one frame.
+func (d *differential) send(frame []byte, out bool) {
 	if !runs(frame) {
 		return
 	}
@@ -109,14 +109,14 @@ func (d *duel) send(frame []byte, out bool) {
 	}
 	d.before = totals
 	if got != want || (ret == 0) != (want == allowed) {
-		d.t.Fatalf("out %v: programs say %d (%s), oracle %d (%s), verdict %d\n%x\npolicy:\n%s", out, got, reasonText[got], want, reasonText[want], ret, frame, d.oracle.policy)
+		d.t.Fatalf("out %v: programs decide %d (%s), oracle %d (%s), verdict %d\n%x\npolicy:\n%s", out, got, reasonText[got], want, reasonText[want], ret, frame, d.oracle.policy)
 	}
 }
 
-// dice makes policies and packets out of small worlds, so that they meet.
-type dice struct{ *rand.Rand }
+// generator makes random policies and packets from few values, so that they match often.
+type generator struct{ *rand.Rand }
 
-func pick[T any](d dice, from []T) T { return from[d.IntN(len(from))] }
+func pick[T any](d generator, from []T) T { return from[d.IntN(len(from))] }
 
 var (
 	diceRanges = []string{
@@ -136,9 +136,8 @@ var (
 	diceSpecials = []string{"10.0.0.0/8", "fc00::/7", "198.18.0.0/15"}
 )
 
-// policy throws one that is well formed. It always has a direct rule, so that the
-// uplink stays where it is.
-func (d dice) policy() *netpolicy.Policy {
+// policy makes a valid policy. It always has a direct rule, so that the uplink is not replaced.
+func (d generator) policy() *netpolicy.Policy {
 	for {
 		rules := []netpolicy.Rule{allow("192.0.2.1", "tcp/9")}
 		for range d.IntN(6) {
@@ -163,20 +162,20 @@ func (d dice) policy() *netpolicy.Policy {
 	}
 }
 
-func (d dice) ports() (ports []netpolicy.Port) {
+func (d generator) ports() (ports []netpolicy.Port) {
 	for range 1 + d.IntN(3) {
 		ports = append(ports, pick(d, dicePorts))
 	}
 	return ports
 }
 
-// open opens something in both, if the policy allows it; mostly it is something that it does.
-func (d dice) open(duel *duel) {
+// open opens an address in both, if the policy allows it; mostly the policy does.
+func (d generator) open(differential *differential) {
 	op := &opening{
 		Permit: Permit{Name: pick(d, diceNames), Port: pick(d, dicePorts), Via: pick(d, []netpolicy.Mode{netpolicy.Direct, netpolicy.Gateway})},
 		addr:   netip.MustParseAddr(pick(d, diceAddrs)),
 	}
-	if rules := duel.oracle.policy.Match(op.Name); len(rules) > 0 && d.IntN(5) > 0 {
+	if rules := differential.oracle.policy.Match(op.Name); len(rules) > 0 && d.IntN(5) > 0 {
 		r := pick(d, rules)
 		op.Port, op.Via = pick(d, r.Ports), r.Mode
 		if r.Mode == netpolicy.Gateway {
@@ -191,18 +190,18 @@ func (d dice) open(duel *duel) {
 			until = time.Now().Add(-time.Second)
 		}
 	}
-	allow := d.mayOpen(duel.oracle.policy, op)
-	err := duel.fence.Open(op.addr, op.Permit, until)
+	allow := d.mayOpen(differential.oracle.policy, op)
+	err := differential.fence.Open(op.addr, op.Permit, until)
 	if (err == nil) != allow {
-		duel.t.Fatalf("Open(%s, %+v): %v; the oracle says %v", op.addr, op.Permit, err, allow)
+		differential.t.Fatalf("Open(%s, %+v): %v; the oracle decides %v", op.addr, op.Permit, err, allow)
 	}
 	if allow {
 		op.addr = op.addr.Unmap()
-		duel.oracle.open(op)
+		differential.oracle.open(op)
 	}
 }
 
-func (d dice) mayOpen(p *netpolicy.Policy, op *opening) bool {
+func (d generator) mayOpen(p *netpolicy.Policy, op *opening) bool {
 	addr := op.addr.Unmap()
 	if op.Via == netpolicy.Gateway {
 		return netpolicy.Synthetic.Contains(addr) && !netpolicy.Link4.Contains(addr) && netpolicy.Decide(p, netpolicy.Question{Name: op.Name, Port: op.Port, Via: op.Via}).Allow
@@ -210,8 +209,8 @@ func (d dice) mayOpen(p *netpolicy.Policy, op *opening) bool {
 	return !netpolicy.Synthetic.Contains(addr) && netpolicy.Decide(p, netpolicy.Question{Name: op.Name, Addr: addr, Port: op.Port, Via: op.Via}).Allow
 }
 
-// frame throws a packet: mostly a good one, sometimes with something wrong.
-func (d dice) frame(o *oracle) (frame []byte, out bool) {
+// frame makes a packet: usually a valid one, sometimes with an error.
+func (d generator) frame(o *oracle) (frame []byte, out bool) {
 	out = d.IntN(3) > 0
 	if d.IntN(40) == 0 {
 		f := arp(uint16(1+d.IntN(2)), netpolicy.Guest4, netpolicy.Gateway4)
@@ -240,9 +239,8 @@ func (d dice) frame(o *oracle) (frame []byte, out bool) {
 	return f, out
 }
 
-// target throws the ends of a packet: of a flow that there is, of something that was
-// opened, or any.
-func (d dice) target(o *oracle) Key {
+// target returns the addresses and ports of a packet: those of an existing flow, of an opened address, or random ones.
+func (d generator) target(o *oracle) Key {
 	port := pick(d, dicePorts)
 	k := Key{Proto: port.Proto, Src: netip.AddrPortFrom(netip.Addr{}, 40000+uint16(d.IntN(3))), Dst: netip.AddrPortFrom(netip.MustParseAddr(pick(d, diceAddrs)), port.Number)}
 	switch live := slices.SortedFunc(maps.Keys(o.flows), func(a, b Key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }); {
@@ -255,8 +253,8 @@ func (d dice) target(o *oracle) Key {
 	return k
 }
 
-// icmp throws a path MTU error that quotes a packet of the guest's.
-func (d dice) icmp(about packet) (proto uint8, body []byte) {
+// icmp makes a path MTU error that quotes a packet of the guest.
+func (d generator) icmp(about packet) (proto uint8, body []byte) {
 	about.in = false
 	whole := about.frame()
 	if d.IntN(4) == 0 {
@@ -273,7 +271,7 @@ func (d dice) icmp(about packet) (proto uint8, body []byte) {
 	return 1, append([]byte{pick(d, []byte{3, 3, 3, 5, 8}), pick(d, []byte{4, 4, 4, 1}), 0, 0, 0, 0, 5, 0}, quote...)
 }
 
-func (d dice) spoil(f []byte) []byte {
+func (d generator) spoil(f []byte) []byte {
 	f = slices.Clone(f)
 	switch d.IntN(5) {
 	case 0:
@@ -295,45 +293,45 @@ func (d dice) spoil(f []byte) []byte {
 
 const packetsPerDuel = 400
 
-// FuzzVerdicts throws policies, changes of policy, openings and packets from a
-// seed, and wants the programs to decide as the oracle does, with the same reason.
+// FuzzVerdicts makes policies, changes of policy, opened addresses and packets from a seed. The programs must decide as
+// the oracle does, with the same reason.
 func FuzzVerdicts(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
 	}
-	duel := newDuel(f)
+	differential := newDifferential(f)
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		duel.t = t
-		duel.run(dice{rand.New(rand.NewPCG(seed, 3))})
+		differential.t = t
+		differential.run(generator{rand.New(rand.NewPCG(seed, 3))})
 	})
 }
 
-func (duel *duel) run(d dice) {
-	duel.begin()
-	duel.enforce(d.policy())
+func (differential *differential) run(d generator) {
+	differential.begin()
+	differential.enforce(d.policy())
 	for i := range packetsPerDuel {
 		if i%8 == 0 {
-			d.open(duel)
+			d.open(differential)
 		}
 		if i > 0 && i%100 == 0 {
-			duel.enforce(d.policy())
+			differential.enforce(d.policy())
 		}
 		if d.IntN(12) == 0 {
-			frames, out := d.datagram(duel.oracle)
+			frames, out := d.datagram(differential.oracle)
 			for _, frame := range frames {
-				duel.send(frame, out)
+				differential.send(frame, out)
 			}
 			continue
 		}
-		frame, out := d.frame(duel.oracle)
-		duel.send(frame, out)
+		frame, out := d.frame(differential.oracle)
+		differential.send(frame, out)
 	}
 }
 
-// FuzzFrames gives both whatever bytes there are: a sequence of frames, each with
-// a byte for its direction and two for its length.
+// FuzzFrames feeds arbitrary bytes to both: a sequence of frames, each preceded by a byte for its direction and two for
+// its length.
 func FuzzFrames(f *testing.F) {
-	d := dice{rand.New(rand.NewPCG(1, 1))}
+	d := generator{rand.New(rand.NewPCG(1, 1))}
 	for range 30 {
 		var seed []byte
 		for range 4 {
@@ -346,15 +344,15 @@ func FuzzFrames(f *testing.F) {
 		}
 		f.Add(seed)
 	}
-	duel := newDuel(f)
-	duel.begin()
-	duel.enforce(fixedPolicy(f))
+	differential := newDifferential(f)
+	differential.begin()
+	differential.enforce(fixedPolicy(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		duel.t = t
-		duel.forgetFlows()
+		differential.t = t
+		differential.forgetFlows()
 		for len(b) >= 3 {
 			out, n := b[0]&1 == 1, min(int(be16(b[1:])), len(b)-3, 3000)
-			duel.send(b[3:3+n], out)
+			differential.send(b[3:3+n], out)
 			b = b[3+n:]
 		}
 	})
@@ -366,9 +364,9 @@ func fixedPolicy(t testing.TB) *netpolicy.Policy {
 	return p
 }
 
-// The table of ranges says of every address that matters what Decide says.
+// The table of ranges agrees with Decide on every relevant address.
 func TestRangesAgreeWithDecide(t *testing.T) {
-	d := dice{rand.New(rand.NewPCG(7, 7))}
+	d := generator{rand.New(rand.NewPCG(7, 7))}
 	var probes []netip.Addr
 	for _, s := range append(netpolicy.SpecialRanges(), prefixes(diceRanges)...) {
 		first, last := s.Addr(), lastOf(s)
@@ -380,17 +378,17 @@ func TestRangesAgreeWithDecide(t *testing.T) {
 			probes = append(probes, n)
 		}
 	}
-	duel := newDuel(t)
+	differential := newDifferential(t)
 	for round := range 30 {
-		duel.begin()
-		duel.enforce(d.policy())
+		differential.begin()
+		differential.enforce(d.policy())
 		for i, a := range probes {
 			if a.Is4In6() {
-				continue // refused before any rule is looked at
+				continue // denied before any rule is checked
 			}
 			port := pick(d, dicePorts)
 			p := packet{proto: protoNumber(port.Proto), peer: a, guestPort: uint16(i + 1), peerPort: port.Number, flags: 2}
-			duel.send(p.frame(), true)
+			differential.send(p.frame(), true)
 		}
 		if t.Failed() {
 			t.Fatal("round", round)

@@ -10,39 +10,39 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-var errNoUplink = errors.New("there is no way out for direct flows: the policy change that needs one failed")
+var errNoUplink = errors.New("direct flows have no uplink: the policy change that needs one failed")
 
-// maxNamed bounds the site's own addresses that a sandbox may reach.
+// maxNamed bounds the number of host addresses that rules may name.
 const maxNamed = 256
 
-// direct carries the direct flows: it has the cable to the site, while the policy has direct rules. It is guarded by its
+// direct manages the uplink for direct flows, which exists while the policy has direct rules. It is guarded by its
 // fence's mu.
 type direct struct {
-	space, site *space
+	space, host *space
 	gates       *gates
 	maps        *programs
 	marks       marks
 	inject      *injector
-	book        *book
+	permits     *permitTable
 	uplink      *uplink      // nil unless the policy has direct rules
-	named       []netip.Addr // single addresses that the policy names, while there is an uplink
+	named       []netip.Addr // single addresses that the policy names; empty without an uplink
 }
 
-// connect lays the cable for direct flows or takes it away, as the policy needs.
+// connect makes or removes the uplink, depending on the policy.
 func (d *direct) connect(ctx context.Context, g netpolicy.Generation) (err error) {
 	p := g.Policy
 	switch {
 	case !p.HasDirect() && d.uplink != nil:
 		u := d.uplink
 		d.uplink, d.named = nil, nil
-		d.inject.unplug()
+		d.inject.closeUplink()
 		return u.close(d.marks)
 	case p.HasDirect() && d.uplink == nil:
-		if d.uplink, err = newUplink(ctx, d.space, d.site, d.gates, d.maps, d.marks, g.Number); err != nil {
+		if d.uplink, err = newUplink(ctx, d.space, d.host, d.gates, d.maps, d.marks, g.Number); err != nil {
 			d.uplink = nil
-			return fmt.Errorf("make a way out for direct rules: %w", hint(err))
+			return fmt.Errorf("make the uplink for direct rules: %w", hint(err))
 		}
-		if err := d.space.in(d.inject.plug); err != nil {
+		if err := d.space.in(d.inject.openUplink); err != nil {
 			return err
 		}
 	}
@@ -52,18 +52,18 @@ func (d *direct) connect(ctx context.Context, g netpolicy.Generation) (err error
 	if err := d.setNamed(d.namedBy(p)); err != nil {
 		return err
 	}
-	return d.keep(d.named) // the cable's own end among them
+	return d.keep(d.named) // includes the uplink's own addresses
 }
 
-// namedBy are the single addresses that the policy names: by rules for ranges, and
-// by names that were resolved to an address that their rule gives.
+// namedBy returns the single addresses that the policy names: in rules for ranges, and in the addresses of rules whose
+// name resolved to them.
 func (d *direct) namedBy(p *netpolicy.Policy) (named []netip.Addr) {
 	for _, r := range p.Rules() {
 		if prefix, ok := r.Pattern.Prefix(); ok && prefix.IsSingleIP() {
 			named = append(named, prefix.Addr())
 		}
 	}
-	for _, under := range d.book.pins.Values() {
+	for _, under := range d.permits.pins.Values() {
 		for _, permit := range under {
 			if givenBy(permit.allowedBy(p), permit.addr) {
 				named = append(named, permit.addr)
@@ -77,7 +77,7 @@ func givenBy(v netpolicy.Verdict, addr netip.Addr) bool {
 	return v.Allow && slices.ContainsFunc(v.Rule.Addresses, func(r netip.Prefix) bool { return r.Contains(addr) })
 }
 
-// name lets direct flows reach one of the site's own addresses, if it is one that the rule gives.
+// name allows direct flows to a host address, if the rule names it.
 func (d *direct) name(addr netip.Addr, p Permit) error {
 	switch {
 	case p.Via != netpolicy.Direct || slices.Contains(d.named, addr):
@@ -85,7 +85,7 @@ func (d *direct) name(addr netip.Addr, p Permit) error {
 	case d.uplink == nil:
 		return errNoUplink
 	}
-	v := netpolicy.Decide(d.book.policy, netpolicy.Question{Name: p.Name, Addr: addr, Port: p.Port, Via: p.Via})
+	v := netpolicy.Decide(d.permits.policy, netpolicy.Question{Name: p.Name, Addr: addr, Port: p.Port, Via: p.Via})
 	if !givenBy(v, addr) {
 		return nil
 	}
@@ -111,11 +111,11 @@ func (d *direct) setNamed(named []netip.Addr) error {
 	return nil
 }
 
-// keep has the programs deny what the site keeps, but for single addresses that are named.
+// keep makes the programs deny flows to the host, except for the named addresses.
 func (d *direct) keep(named []netip.Addr) error {
-	all, err := keptBy(d.site, named)
+	all, err := keptBy(d.host, named)
 	if err != nil {
 		return err
 	}
-	return d.book.kept.set(all)
+	return d.permits.kept.set(all)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// everywhere are direct rules for the peer's networks.
+// everywhere returns direct rules for the peer's networks.
 func everywhere(ports ...string) []netpolicy.Rule {
 	return []netpolicy.Rule{allow("45.0.0.0/24", ports...), allow("2a00:45::/64", ports...)}
 }
@@ -32,8 +32,8 @@ func at6or4(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, por
 
 func TestDirectFlows(t *testing.T) {
 	t.Parallel()
-	site, peer := newWorld(t)
-	f, seen := newFence(t, site, everywhere("tcp/7000", "udp/7000")...)
+	host, peer := newTopology(t)
+	f, seen := newFence(t, host, everywhere("tcp/7000", "udp/7000")...)
 	g := newGuest(t, f)
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestDirectFlows(t *testing.T) {
 			c.Close()
 			ev := seen.await2(t, audit.FlowClose, netip.MustParseAddrPort(to))
 			if ev.Flow.Via != netpolicy.Direct || !strings.HasPrefix(to, "[") && ev.Flow.Rule != "45.0.0.0/24 tcp/7000 udp/7000 direct" {
-				t.Errorf("close event says %+v", ev.Flow)
+				t.Errorf("close event has %+v", ev.Flow)
 			}
 			p := peer.listenPacket(t, "udp", to)
 			u, err := g.dial("udp", to)
@@ -63,14 +63,14 @@ func TestDirectFlows(t *testing.T) {
 			if n, err = u.Read(b); err != nil || string(b[:n]) != "ping" {
 				t.Fatalf("heard %q, %v", b[:n], err)
 			}
-			if host, _, _ := net.SplitHostPort(from.String()); host != siteAddr4.String() && host != siteAddr6.String() {
-				t.Errorf("the peer sees %s, not the site", from)
+			if host, _, _ := net.SplitHostPort(from.String()); host != hostAddr4.String() && host != hostAddr6.String() {
+				t.Errorf("the peer sees %s, not the host", from)
 			}
 		})
 	}
 }
 
-// A direct flow that a change of policy ends is reset on both sides, be there a way out left or not.
+// A direct flow that a change of policy ends is reset on both sides, whether an uplink remains or not.
 func TestRevokeResetsDirectFlow(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
@@ -84,8 +84,8 @@ func TestRevokeResetsDirectFlow(t *testing.T) {
 }
 
 func revokeDirect(t *testing.T, addr netip.Addr, left netpolicy.Rule) {
-	site, peer := newWorld(t)
-	f, seen := newFence(t, site, everywhere("tcp/7000")...)
+	host, peer := newTopology(t)
+	f, seen := newFence(t, host, everywhere("tcp/7000")...)
 	g := newGuest(t, f)
 	l := peer.listen(t, "tcp", at6or4(addr, 7000))
 	c, err := g.dial("tcp", l.Addr().String())
@@ -113,16 +113,16 @@ func must2(t testing.TB) func(int, error) {
 	return func(_ int, err error) { t.Helper(); must(t, err) }
 }
 
-// A direct name opens the address of its answer for the answer's lifetime; what lives then goes on.
+// An answer for a direct name opens its address for its lifetime. Flows that are open then continue.
 func TestPinExpires(t *testing.T) {
 	t.Parallel()
-	site, peer := newWorld(t)
-	f, seen := newFence(t, site, allow("db.example", "tcp/7000", "direct"))
+	host, peer := newTopology(t)
+	f, seen := newFence(t, host, allow("db.example", "tcp/7000", "direct"))
 	g := newGuest(t, f)
 	l := peer.listen(t, "tcp", "45.0.0.2:7000")
 	echo(t, l)
 	if _, err := g.dial("tcp", "45.0.0.2:7000"); err == nil {
-		t.Fatal("an address that no answer led to is open")
+		t.Fatal("an address without an answer is open")
 	}
 	must(t, f.Open(peerAddr4, Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct}, time.Now().Add(700*time.Millisecond)))
 	c, err := g.dial("tcp", "45.0.0.2:7000")
@@ -132,21 +132,21 @@ func TestPinExpires(t *testing.T) {
 	time.Sleep(800 * time.Millisecond)
 	say(t, c, "still there")
 	if _, err := g.dial("tcp", "45.0.0.2:7000"); err == nil {
-		t.Error("a new flow began on an answer that has expired")
+		t.Error("a new flow began after the answer expired")
 	}
 	seen.await(t, "expired", func(ev Event) bool { return ev.Reason == reasonText[expired] })
 }
 
-// The site itself, its services and other sandboxes are out of reach, unless an
-// address is named. The guest gets an error immediately, and the record has the denial.
-func TestDirectDoesNotReachTheSite(t *testing.T) {
+// The host itself, its services and other sandboxes cannot be reached, unless a rule names an address. The guest gets an
+// error immediately, and the denial is recorded.
+func TestDirectDoesNotReachTheHost(t *testing.T) {
 	t.Parallel()
-	site, _ := newWorld(t)
+	host, _ := newTopology(t)
 	rules := append(everywhere("tcp/7000"), allow("198.19.0.0/16", "tcp/7000"), allow("fdc5:7a1c:19d3::/112", "tcp/7000"))
-	f, seen := newFence(t, site, rules...)
-	other, _ := newFence(t, site, rules...)
+	f, seen := newFence(t, host, rules...)
+	other, _ := newFence(t, host, rules...)
 	g := newGuest(t, f)
-	echo(t, site.listen(t, "tcp", ":7000"))
+	echo(t, host.listen(t, "tcp", ":7000"))
 	var inside net.Listener
 	must(t, other.space.in(func() (err error) { inside, err = net.Listen("tcp", ":7000"); return err }))
 	echo(t, inside)
@@ -171,17 +171,17 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 		}
 	}
 	for _, addr := range []netip.Addr{
-		siteAddr4, siteAddr6, f.direct.uplink.addr(uplinks4, 0), f.direct.uplink.addr(uplinks6, 0), f.direct.uplink.addr(uplinks4, 1), f.direct.uplink.addr(uplinks6, 1),
+		hostAddr4, hostAddr6, f.direct.uplink.addr(uplinks4, 0), f.direct.uplink.addr(uplinks6, 0), f.direct.uplink.addr(uplinks4, 1), f.direct.uplink.addr(uplinks6, 1),
 		other.direct.uplink.addr(uplinks4, 0), other.direct.uplink.addr(uplinks6, 0), other.direct.uplink.addr(uplinks4, 1), other.direct.uplink.addr(uplinks6, 1),
 	} {
 		denied(addr)
 	}
-	late := netip.MustParseAddr("45.0.0.50") // an address that the site gets while the fence stands
-	must(t, site.address(lookup(t, site, "wan"), netip.PrefixFrom(late, 24)))
+	late := netip.MustParseAddr("45.0.0.50") // an address that the host gets while the fence stands
+	must(t, host.address(lookup(t, host, "wan"), netip.PrefixFrom(late, 24)))
 	time.Sleep(2 * sweepEvery)
 	denied(late)
 	enforce(t, f, append(rules, allow("45.0.0.1/32", "tcp/7000"), allow("2a00:45::1/128", "tcp/7000"))...)
-	for _, addr := range []netip.Addr{siteAddr4, siteAddr6} {
+	for _, addr := range []netip.Addr{hostAddr4, hostAddr6} {
 		c, err := g.dial("tcp", at6or4(addr, 7000))
 		if err != nil {
 			t.Errorf("%s is named: %v", addr, err)
@@ -190,10 +190,10 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 		say(t, c, "hello")
 		defer c.Close()
 	}
-	if ended := enforce(t, f, rules...); len(ended) != 2 { // named no more, though still in a range
+	if ended := enforce(t, f, rules...); len(ended) != 2 { // no longer named, but still in a range
 		t.Errorf("ended %+v", ended)
 	}
-	for _, addr := range []netip.Addr{siteAddr4, siteAddr6} {
+	for _, addr := range []netip.Addr{hostAddr4, hostAddr6} {
 		seen.await2(t, audit.FlowRevoke, netip.AddrPortFrom(addr, 7000))
 	}
 	opened := map[netip.Addr]int{}
@@ -202,65 +202,65 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 			opened[ev.Flow.Dst.Addr()]++
 		}
 	}
-	if want := map[netip.Addr]int{siteAddr4: 1, siteAddr6: 1}; !maps.Equal(opened, want) {
+	if want := map[netip.Addr]int{hostAddr4: 1, hostAddr6: 1}; !maps.Equal(opened, want) {
 		t.Errorf("opened: %v", opened)
 	}
 }
 
-// Nor is the site reached by addresses that are no single host's: those of its networks as a whole.
+// Host addresses that are not unicast, such as broadcast addresses, cannot be reached either.
 //
-//	TAP --- fence's namespace --- up0 == cust0 --- site --- wan: 45.0.0.1/24, 2a00:45::1/64 --- peer
+//	TAP --- fence's namespace --- up0 == cust0 --- host --- wan: 45.0.0.1/24, 2a00:45::1/64 --- peer
 //	                                                    \-- lan: 46.0.0.1/25, 2a00:46::1/120 --- another host
 //
-// On all of them services listen for UDP.
+// UDP services listen on all of them.
 func TestDirectReachesSingleHostsOnly(t *testing.T) {
 	t.Parallel()
-	for what, forwards := range map[string]string{"the site takes broadcasts": "0", "the site passes broadcasts on": "1"} {
+	for what, forwards := range map[string]string{"the host takes broadcasts": "0", "the host passes broadcasts on": "1"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			reachSingleHosts(t, forwards, false)
 		})
-		t.Run(what+", and the programs deny no address that the site keeps", func(t *testing.T) {
+		t.Run(what+", and the programs deny no address that the host keeps", func(t *testing.T) {
 			t.Parallel()
 			reachSingleHosts(t, forwards, true)
 		})
 	}
 }
 
-// blind has the programs forget what the site keeps, so that the guard stands alone.
+// blind clears the programs' table of host addresses, so that only the guard filters.
 func blind(t *testing.T, f *Fence) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for p := range f.book.kept.now {
+	for p := range f.permits.kept.now {
 		must(t, f.maps.Kept.Delete(keptKey(p)))
 	}
 }
 
 func reachSingleHosts(t *testing.T, forwards string, guardOnly bool) {
-	site, peer := newWorld(t)
+	host, peer := newTopology(t)
 	lan := testSpace(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "lan"
-	must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(lan.handle)}))
-	for s, addrs := range map[*space][]string{site: {"lan", "46.0.0.1/25", "2a00:46::1/120"}, lan: {"eth0", "46.0.0.2/25", "2a00:46::2/120"}} {
+	must(t, host.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(lan.handle)}))
+	for s, addrs := range map[*space][]string{host: {"lan", "46.0.0.1/25", "2a00:46::1/120"}, lan: {"eth0", "46.0.0.2/25", "2a00:46::2/120"}} {
 		l := lookup(t, s, addrs[0])
 		must(t, s.address(l, netip.MustParsePrefix(addrs[1])))
 		must(t, s.address(l, netip.MustParsePrefix(addrs[2])))
 		must(t, s.links.LinkSetUp(l))
 	}
-	must(t, site.in(func() error {
+	must(t, host.in(func() error {
 		return sysctls{"ipv4/conf/all/bc_forwarding": forwards, "ipv4/conf/default/bc_forwarding": forwards,
 			"ipv6/conf/all/forwarding": "1"}.set() // so that it has the anycast addresses of its networks
 	}))
-	f, _ := newFence(t, site, append(everywhere("udp/7001"),
+	f, _ := newFence(t, host, append(everywhere("udp/7001"),
 		allow("46.0.0.0/16", "udp/7001"), allow("2a00:46::/32", "udp/7001"), allow("45.0.0.255/32", "udp/7001"), allow("2a00:45::/128", "udp/7001"),
 		allow("255.255.255.255/32", "udp/7001"), allow("0.0.0.0/8", "udp/7001"), allow("224.0.0.0/4", "udp/7001"), allow("ff00::/8", "udp/7001"))...)
 	if guardOnly {
 		blind(t, f)
 	}
 	heard := make(chan string, 1000)
-	for _, far := range []*space{site, peer, lan} {
+	for _, far := range []*space{host, peer, lan} {
 		p := far.listenPacket(t, "udp", ":7001")
 		var hearing sync.WaitGroup
 		hearing.Go(func() {
@@ -291,7 +291,7 @@ func reachSingleHosts(t *testing.T, forwards string, guardOnly bool) {
 	defer again.Stop()
 	for missing := maps.Clone(open); len(missing) > 0; {
 		select {
-		case <-again.C: // until the site has found its neighbours
+		case <-again.C: // until the host has resolved its neighbours
 			for addr := range missing {
 				say(addr)
 			}
@@ -316,25 +316,25 @@ func reachSingleHosts(t *testing.T, forwards string, guardOnly bool) {
 	}
 }
 
-// A service of the site's that its own rules put behind another address is out of reach, too.
-func TestDirectDoesNotReachTheSiteBehindOthers(t *testing.T) {
+// A service of the host that its own rules make reachable at another address cannot be reached either.
+func TestDirectDoesNotReachTheHostBehindOthers(t *testing.T) {
 	t.Parallel()
-	site, _ := newWorld(t)
-	c, err := nftables.New(nftables.WithNetNSFd(int(site.handle)))
+	host, _ := newTopology(t)
+	c, err := nftables.New(nftables.WithNetNSFd(int(host.handle)))
 	must(t, err)
 	table := c.AddTable(&nftables.Table{Name: "services", Family: nftables.TableFamilyIPv4})
 	to := match(rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: netip.MustParseAddr("45.0.0.77").AsSlice()},
-		&expr.Immediate{Register: 1, Data: siteAddr4.AsSlice()},
+		&expr.Immediate{Register: 1, Data: hostAddr4.AsSlice()},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
 	})
 	addChains(c, table, []chain{{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeNAT, priority: nftables.ChainPriorityNATDest, rules: []rule{to}}})
 	must(t, c.Flush())
-	f, _ := newFence(t, site, everywhere("tcp/7000")...)
+	f, _ := newFence(t, host, everywhere("tcp/7000")...)
 	blind(t, f)
 	g := newGuest(t, f)
-	echo(t, site.listen(t, "tcp", "45.0.0.1:7000"))
+	echo(t, host.listen(t, "tcp", "45.0.0.1:7000"))
 	err = g.in(func() error {
 		d := net.Dialer{Timeout: 300 * time.Millisecond}
 		c, err := d.Dial("tcp", "45.0.0.77:7000")
@@ -348,16 +348,16 @@ func TestDirectDoesNotReachTheSiteBehindOthers(t *testing.T) {
 	}
 }
 
-// A name's own addresses may be the site's, if the rule gives them.
-func TestNamedAddressOfTheSite(t *testing.T) {
+// A name may resolve to a host address, if the rule names it.
+func TestNamedAddressOfTheHost(t *testing.T) {
 	t.Parallel()
-	site, _ := newWorld(t)
-	must(t, site.address(lookup(t, site, "wan"), netip.MustParsePrefix("10.9.0.1/24")))
+	host, _ := newTopology(t)
+	must(t, host.address(lookup(t, host, "wan"), netip.MustParsePrefix("10.9.0.1/24")))
 	r := allow("db.example", "tcp/7000", "direct")
 	r.Addresses = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}
-	f, _ := newFence(t, site, r)
+	f, _ := newFence(t, host, r)
 	g := newGuest(t, f)
-	echo(t, site.listen(t, "tcp", ":7000"))
+	echo(t, host.listen(t, "tcp", ":7000"))
 	must(t, f.Open(netip.MustParseAddr("10.9.0.1"), Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct}, time.Now().Add(time.Minute)))
 	c, err := g.dial("tcp", "10.9.0.1:7000")
 	must(t, err)
@@ -372,66 +372,66 @@ func lookup(t testing.TB, s *space, name string) netlink.Link {
 	return l
 }
 
-// The uplink, what it needs in the site and its tables are there only while a direct rule is.
+// The uplink, its tables and settings on the host exist only while there is a direct rule.
 func TestUplinkComesAndGoes(t *testing.T) {
 	t.Parallel()
-	site, _ := newWorld(t)
-	before := siteState(t, site)
-	f, _ := newFence(t, site, allow("shop.example"))
-	if got := siteState(t, site); got != before {
-		t.Errorf("without a direct rule the site changed from\n%s\nto\n%s", before, got)
+	host, _ := newTopology(t)
+	before := hostState(t, host)
+	f, _ := newFence(t, host, allow("shop.example"))
+	if got := hostState(t, host); got != before {
+		t.Errorf("without a direct rule the host changed from\n%s\nto\n%s", before, got)
 	}
 	for range 2 {
 		enforce(t, f, everywhere("tcp/7000")...)
-		if got := siteState(t, site); !strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust0") {
-			t.Errorf("with a direct rule the site has\n%s", got)
+		if got := hostState(t, host); !strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust0") {
+			t.Errorf("with a direct rule the host has\n%s", got)
 		}
-		second, _ := newFence(t, site, everywhere("tcp/7000")...)
+		second, _ := newFence(t, host, everywhere("tcp/7000")...)
 		if second.direct.uplink.name != "cust1" {
 			t.Errorf("the second uplink is %s", second.direct.uplink.name)
 		}
 		enforce(t, f, allow("shop.example"))
 		enforce(t, second, allow("shop.example"))
-		if got := siteState(t, site); got != before {
-			t.Errorf("after the direct rules were gone the site changed from\n%s\nto\n%s", before, got)
+		if got := hostState(t, host); got != before {
+			t.Errorf("after the direct rules were gone the host changed from\n%s\nto\n%s", before, got)
 		}
 	}
 }
 
-// What a killed process leaves, Sweep removes, though its namespace is still there: the kernel keeps that
-// while connections end. Closing the guard is what the kernel does to a process that was killed.
-func TestSweepRemovesWhatTheDeadLeft(t *testing.T) {
+// Sweep removes what a killed process has left, although its namespace still exists: the kernel keeps it while
+// connections end. Closing the guard is what the kernel does when a process is killed.
+func TestSweepRemovesUplinksOfKilled(t *testing.T) {
 	t.Parallel()
-	site, _ := newWorld(t)
-	before := siteState(t, site)
-	sweep := func() { t.Helper(); must(t, site.in(func() error { return Sweep(t.Context()) })) }
+	host, _ := newTopology(t)
+	before := hostState(t, host)
+	sweep := func() { t.Helper(); must(t, host.in(func() error { return Sweep(t.Context()) })) }
 	sweep()
-	dead, _ := newFence(t, site, everywhere("tcp/7000")...)
-	with := siteState(t, site)
+	dead, _ := newFence(t, host, everywhere("tcp/7000")...)
+	with := hostState(t, host)
 	sweep()
-	if got := siteState(t, site); got != with {
-		t.Errorf("with a sandbox that lives Sweep changed\n%s\nto\n%s", with, got)
+	if got := hostState(t, host); got != with {
+		t.Errorf("with a live sandbox Sweep changed\n%s\nto\n%s", with, got)
 	}
-	alive, _ := newFence(t, site, everywhere("tcp/7000")...)
+	alive, _ := newFence(t, host, everywhere("tcp/7000")...)
 	must(t, dead.direct.uplink.guard.close())
 	sweep()
-	if got := siteState(t, site); strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust1") || got == before {
-		t.Errorf("with one dead and one alive the site has\n%s", got)
+	if got := hostState(t, host); strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust1") || got == before {
+		t.Errorf("with one dead and one alive the host has\n%s", got)
 	}
 	must(t, alive.direct.uplink.guard.close())
 	sweep()
-	if got := siteState(t, site); got != before {
-		t.Errorf("the site was\n%s\nand is\n%s", before, got)
+	if got := hostState(t, host); got != before {
+		t.Errorf("the host was\n%s\nand is\n%s", before, got)
 	}
 	var st unix.Stat_t
-	must(t, unix.Fstat(int(site.handle), &st))
+	must(t, unix.Fstat(int(host.handle), &st))
 	if _, err := os.Stat(notesOf(&st)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the notes are still there: %v", err)
+		t.Errorf("the notes still exist: %v", err)
 	}
 }
 
-// siteState is the links, tables and forwarding of a namespace, as its tools print them.
-func siteState(t testing.TB, s *space) string {
+// hostState is the links, tables and forwarding of a namespace, as its tools print them.
+func hostState(t testing.TB, s *space) string {
 	t.Helper()
 	var b strings.Builder
 	must(t, s.in(func() error {
@@ -452,11 +452,11 @@ func siteState(t testing.TB, s *space) string {
 	return b.String()
 }
 
-// What the site began to forward because of us, it forwards for sandboxes only, whatever it
-// forwarded before with the other IP version.
-func TestSiteDoesNotBecomeARouter(t *testing.T) {
+// The host forwards only for sandboxes with the settings that Custody changes, whatever it forwarded before with the
+// other IP version.
+func TestHostDoesNotBecomeARouter(t *testing.T) {
 	t.Parallel()
-	lan := map[string][3]string{ // addresses of the site and of the third host, all addresses
+	lan := map[string][3]string{ // addresses of the host and of the third machine, all addresses
 		"ipv4": {"46.0.0.1", "46.0.0.2", "0.0.0.0/0"},
 		"ipv6": {"2a00:46::1", "2a00:46::2", "::/0"},
 	}
@@ -464,22 +464,22 @@ func TestSiteDoesNotBecomeARouter(t *testing.T) {
 		for _, other := range []string{"0", "1"} {
 			t.Run(family+", the other "+other, func(t *testing.T) {
 				t.Parallel()
-				site, peer := newWorld(t)
+				host, peer := newTopology(t)
 				attrs := netlink.NewLinkAttrs()
 				attrs.Name = "lan"
 				third := testSpace(t)
-				must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(third.handle)}))
-				end(t, site, "lan", netip.MustParseAddr(addrs[0]))
+				must(t, host.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(third.handle)}))
+				end(t, host, "lan", netip.MustParseAddr(addrs[0]))
 				end(t, third, "eth0", netip.MustParseAddr(addrs[1]))
-				gateway := map[string]netip.Addr{"ipv4": siteAddr4, "ipv6": siteAddr6}[family]
+				gateway := map[string]netip.Addr{"ipv4": hostAddr4, "ipv6": hostAddr6}[family]
 				for s, via := range map[*space]netip.Addr{peer: gateway, third: netip.MustParseAddr(addrs[0])} {
 					must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix(addrs[2])), Gw: via.AsSlice()}))
 				}
-				must(t, site.in(func() error {
+				must(t, host.in(func() error {
 					return sysctls{map[string]string{"ipv4": "ipv6/conf/all/forwarding", "ipv6": "ipv4/ip_forward"}[family]: other}.set()
 				}))
-				before := siteState(t, site)
-				f, _ := newFence(t, site, everywhere("tcp/7000")...)
+				before := hostState(t, host)
+				f, _ := newFence(t, host, everywhere("tcp/7000")...)
 				p := third.listenPacket(t, "udp", net.JoinHostPort(addrs[1], "9"))
 				c, err := peer.dial("udp", net.JoinHostPort(addrs[1], "9"))
 				must(t, err)
@@ -488,25 +488,25 @@ func TestSiteDoesNotBecomeARouter(t *testing.T) {
 					c.Write([]byte("through"))
 					p.SetDeadline(time.Now().Add(100 * time.Millisecond))
 					if n, _, err := p.ReadFrom(make([]byte, 10)); err == nil {
-						t.Fatalf("the site forwarded %d bytes between strangers", n)
+						t.Fatalf("the host forwarded %d bytes between other machines", n)
 					}
 				}
 				must(t, f.Close())
-				if after := siteState(t, site); after != before {
-					t.Errorf("the site was\n%s\nand is\n%s", before, after)
+				if after := hostState(t, host); after != before {
+					t.Errorf("the host was\n%s\nand is\n%s", before, after)
 				}
 			})
 		}
 	}
 }
 
-// newNarrowWorld puts a host behind the peer of newWorld, over a link with an MTU of 1300.
+// newNarrowTopology adds a machine behind the peer of newTopology, over a link with an MTU of 1300.
 //
-//	site: wan ===== eth0 :peer: narrow ===1300=== eth0 :far
+//	host: wan ===== eth0 :peer: narrow ===1300=== eth0 :far
 //	45.0.0.1    45.0.0.2        46.0.0.1           46.0.0.2
-func newNarrowWorld(t testing.TB) (site, far *space, addrs map[string]netip.Addr) {
+func newNarrowTopology(t testing.TB) (host, far *space, addrs map[string]netip.Addr) {
 	t.Helper()
-	site, peer := newWorld(t)
+	host, peer := newTopology(t)
 	far = testSpace(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "narrow"
@@ -518,27 +518,27 @@ func newNarrowWorld(t testing.TB) (site, far *space, addrs map[string]netip.Addr
 	must(t, peer.in(func() error {
 		return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set()
 	}))
-	for s, via := range map[*space]netip.Addr{site: peerAddr4, far: netip.MustParseAddr("46.0.0.1")} {
+	for s, via := range map[*space]netip.Addr{host: peerAddr4, far: netip.MustParseAddr("46.0.0.1")} {
 		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: via.AsSlice()}))
 	}
-	for s, via := range map[*space]netip.Addr{site: peerAddr6, far: netip.MustParseAddr("2a00:46::1")} {
+	for s, via := range map[*space]netip.Addr{host: peerAddr6, far: netip.MustParseAddr("2a00:46::1")} {
 		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: via.AsSlice()}))
 	}
-	return site, far, map[string]netip.Addr{"ipv4": netip.MustParseAddr("46.0.0.2"), "ipv6": netip.MustParseAddr("2a00:46::2")}
+	return host, far, map[string]netip.Addr{"ipv4": netip.MustParseAddr("46.0.0.2"), "ipv6": netip.MustParseAddr("2a00:46::2")}
 }
 
-// A smaller path MTU behind the site reaches the guest as an ICMP error.
+// A smaller path MTU beyond the host reaches the guest as an ICMP error.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
 	for family := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, far, addrs := newNarrowWorld(t)
+			host, far, addrs := newNarrowTopology(t)
 			to := addrs[family]
-			f, _ := newFence(t, site, allow("46.0.0.0/24", "tcp/7000"), allow("2a00:46::/64", "tcp/7000"))
+			f, _ := newFence(t, host, allow("46.0.0.0/24", "tcp/7000"), allow("2a00:46::/64", "tcp/7000"))
 			g := newGuest(t, f)
 			l := far.listen(t, "tcp", at6or4(to, 7000))
-			// The far end offers segments that its own link could not carry, as one behind a tunnel does.
+			// The far end announces a segment size that its link cannot carry, like an end of a tunnel.
 			must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1500))
 			c, err := g.dial("tcp", at6or4(to, 7000))
 			must(t, err)
@@ -546,7 +546,7 @@ func TestPathMTU(t *testing.T) {
 			heard, err := l.Accept()
 			must(t, err)
 			defer heard.Close()
-			must2(t)(c.Write(make([]byte, 1400))) // one segment that does not fit
+			must2(t)(c.Write(make([]byte, 1400))) // one segment that is too large
 			heard.SetDeadline(time.Now().Add(10 * time.Second))
 			must2(t)(io.ReadFull(heard, make([]byte, 1400)))
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// edit changes a frame in one place.
+// edit changes bytes of a frame.
 func edit(f func(b []byte)) func([]byte) []byte {
 	return func(b []byte) []byte {
 		f(b)
@@ -24,8 +24,8 @@ func put(at int, bytes ...byte) func([]byte) []byte {
 	return edit(func(b []byte) { copy(b[at:], bytes) })
 }
 
-// drops are the shapes of packets that must not pass, over IPv4 and IPv6 alike. The
-// destination is one that the policy allows, so that nothing else stops them.
+// drops returns packets that must be dropped, over both IPv4 and IPv6. Their destination is allowed, so that nothing
+// else stops them.
 func drops(peer netip.Addr) map[string]struct {
 	packet packet
 	why    int
@@ -117,14 +117,14 @@ func gatewayOf(peer netip.Addr) netip.Addr {
 	return netpolicy.Gateway4
 }
 
-// Each malformed or foreign packet is dropped, counted and reported with its reason; a good one
-// of the same flow passes. The peer sees none but that one.
+// Each malformed or foreign packet is dropped, counted and reported with its reason; a valid one of the same flow
+// passes. The peer receives only that one.
 func TestDrops(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
+		host, peer := newTopology(t)
 		rules := []netpolicy.Rule{allow("45.0.0.0/24", "tcp/7000", "udp/7000", "tcp/7002"), allow("2a00:45::/64", "tcp/7000", "udp/7000", "tcp/7002")}
-		f, seen := newFenceBy(t, way, site, rules...)
+		f, seen := newFenceBy(t, way, host, rules...)
 		w := &wire{t, f.Tap()}
 		p := peer.listenPacket(t, "udp", at6or4(addr, 7000))
 		want := map[string]uint64{}
@@ -144,7 +144,7 @@ func TestDrops(t *testing.T) {
 		b := make([]byte, 100)
 		p.SetDeadline(time.Now().Add(5 * time.Second))
 		if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "good" {
-			t.Errorf("the peer heard %q, %v; only the good packet should have passed", b[:n], err)
+			t.Errorf("the peer received %q, %v; only the good packet should have passed", b[:n], err)
 		}
 		told := map[string]uint64{}
 		eventually(t, "every denial is reported", func() bool {
@@ -163,13 +163,13 @@ func TestDrops(t *testing.T) {
 		})
 		for why, n := range want {
 			if told[why] != n {
-				t.Errorf("%q: %d packets, events say %d", why, n, told[why])
+				t.Errorf("%q: %d packets, events have %d", why, n, told[why])
 			}
 		}
 	})
 }
 
-// counter is the name under which a denial is counted: an event may say more.
+// counter returns the name under which a denial is counted: an event may have a more specific reason.
 func counter(reason string) string {
 	switch netpolicy.Reason(reason) {
 	case netpolicy.WrongPort, netpolicy.WrongMode, netpolicy.SpecialRange:
@@ -221,15 +221,15 @@ func TestARP(t *testing.T) {
 	}
 }
 
-// A guest that has its card fill in a checksum names the checksum's offset. Outside the transport header that would
-// change an address after both filters have checked it.
+// A guest that requests checksum offload names the checksum's offset. Outside of the transport header this would change
+// an address after both filters have checked it.
 func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, _ := newWorld(t)
-			f, _ := newFence(t, site, everywhere("tcp/7000", "udp/7000")...)
+			host, _ := newTopology(t)
+			f, _ := newFence(t, host, everywhere("tcp/7000", "udp/7000")...)
 			start := uint16(34)
 			if addr.Is6() {
 				start = 54
@@ -265,8 +265,8 @@ func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
 	}
 }
 
-// No host reaches a guest that has not asked.
-func TestUnaskedIsDropped(t *testing.T) {
+// No host can begin a flow to a guest.
+func TestUnsolicitedIsDropped(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {

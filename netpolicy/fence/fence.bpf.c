@@ -2,8 +2,8 @@
 
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The policy's programs, which the gates (gate.bpf.c) hand packets to: from_guest
- * and to_guest at the guest's TAP, from_uplink on the way back of direct flows.
+ * The policy's programs, to which the gates (gate.bpf.c) pass packets: from_guest
+ * and to_guest at the guest's TAP, from_uplink for the incoming packets of direct flows.
  */
 #include "datagram.h"
 
@@ -29,11 +29,11 @@ int from_guest(struct __sk_buff *skb)
 	if (f)
 		why = judge(f, &p.key, current);
 	if (f && p.key.proto == PROTO_TCP && pure_syn(p.flags) && over(f)) {
-		/* The guest uses the port again: this is another flow. */
+		/* The guest reuses the port: this is another flow. */
 		struct flow ended = *f;
 
 		if (!bpf_map_delete_elem(&flows, &p.key))
-			tell(EVENT_CLOSE, &p, &ended);
+			report(EVENT_CLOSE, &p, &ended);
 		f = 0;
 	}
 	if (f) {
@@ -50,7 +50,7 @@ int from_guest(struct __sk_buff *skb)
 		fresh.permit = id;
 		fresh.began = bpf_ktime_get_ns();
 		if (!bpf_map_update_elem(&flows, &p.key, &fresh, BPF_NOEXIST))
-			tell(EVENT_OPEN, &p, &fresh);
+			report(EVENT_OPEN, &p, &fresh);
 		f = bpf_map_lookup_elem(&flows, &p.key);
 		if (!f)
 			return deny(skb, &p, TABLE_FULL, true, now);
@@ -91,7 +91,7 @@ int to_guest(struct __sk_buff *skb)
 		return deny(skb, &p, UNASKED, false, now);
 	why = judge(f, &p.key, current);
 	if (why) {
-		/* The gateway resets what it ends: that may still reach the guest. */
+		/* The gateway's resets of flows that it ends may still reach the guest. */
 		if (p.key.proto == PROTO_TCP && (p.flags & TCP_RST) && synthetic(&p.key))
 			return TCX_PASS;
 		return deny(skb, &p, why, false, now);
@@ -102,7 +102,7 @@ int to_guest(struct __sk_buff *skb)
 	return TCX_PASS;
 }
 
-/* Marks what comes back, so that the table of nft sees that this was looked at. */
+/* Marks incoming packets, so that nftables accepts them as checked. */
 SEC("tc")
 int from_uplink(struct __sk_buff *skb)
 {

@@ -18,12 +18,12 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Permit is what allows a flow.
+// Permit is the permission for flows to an address.
 type Permit struct {
-	Name   string // the host name that led to the address; empty for a rule that names a range
+	Name   string // the host name that resolved to the address; empty for a rule that names a range
 	Port   netpolicy.Port
 	Via    netpolicy.Mode
-	Rule   string // as the record names it
+	Rule   string // in the form of the record
 	DNSSeq uint64 // of the answer's event
 }
 
@@ -33,64 +33,62 @@ type Key struct {
 	Src, Dst netip.AddrPort
 }
 
-// Flow is what the guest has with a peer, and what it carried. Bytes and
-// packets are frames on the guest's card, Ethernet's header included; a frame that is
-// still to be cut into segments counts as those.
+// Flow is a flow between the guest and a peer, with its counters. They count frames on the guest's device, including the
+// Ethernet header; a frame that is segmented later counts as its segments.
 type Flow struct {
 	Key
 	Permit
-	Generation            uint32    // of the policy that allowed it last
+	Generation            uint32    // of the policy under which the last packet was allowed
 	Began, Last           time.Time // to about 4 ms
 	BytesOut, BytesIn     uint64
 	PacketsOut, PacketsIn uint64
 
-	began uint64 // as the programs report it: with Key, what makes this flow this one
+	began uint64 // as the programs report it; with Key it identifies the flow
 }
 
-// Event is something that the fence saw.
+// Event is an event that the fence observed.
 type Event struct {
 	State audit.FlowState // open, close, deny or revoke
-	// Flow is complete but for denials: those have what of Key could be read off the packet.
+	// Flow is complete except in denials, which have only the parts of Key that the packet has.
 	Flow   Flow
 	Reason string
-	// Count is how many denials a deny event stands for. Not every denial is
-	// reported by itself; over time the sums for each reason are exact. It is 0 where the
-	// event before has counted this denial already.
+	// Count is the number of denials that a deny event represents. Not every denial has an event; over time the sums for
+	// each reason are exact. Count is 0 if the previous event has counted this denial.
 	Count   uint64
-	Inbound bool   // the denied packet was one for the guest
-	Lost    uint64 // records for which the kernel's ring had no space since the last event
+	Inbound bool   // the denied packet was sent to the guest
+	Lost    uint64 // records that were lost since the last event because the ring buffer was full
 	Time    time.Time
 }
 
-// Options of a fence.
+// Options are the options of a fence.
 type Options struct {
-	// Sighted, if set, is called for each event, by one goroutine, in order. While it does not return, the ring fills;
-	// events that do not fit are counted, and flows are reported later. It must not call Shut or Close, which wait for
+	// Observed, if set, is called for each event, by one goroutine, in order. Until it returns, the ring buffer fills;
+	// events that do not fit are counted, and flows are reported later. It must not call Stop or Close, which wait for
 	// it.
-	Sighted func(Event)
+	Observed func(Event)
 
-	attach attacher // of tests; nil: what the kernel has
+	attach attacher // for tests; nil: the default
 }
 
-// Fence stands around one sandbox. Its methods may be called concurrently.
+// Fence isolates the network of one sandbox. It is safe for concurrent use.
 //
 //	New              Enforce                          Close
 //	----> closed ------------> generation n <-+ ------------> gone
 //	      (DNS only)               |          |
 //	                               +----------+ Enforce: n' > n
 type Fence struct {
-	space, site *space
+	space, host *space
 	tap         *os.File
 	index       int // of the TAP, in the namespace
 	gates       *gates
 	maps        *programs
 	marks       marks
 	inject      *injector
-	sighted     func(Event)
+	observed    func(Event)
 	watcher     *watcher
 
-	mu         sync.Mutex // guards what follows, and writing to the programs' maps
-	book       *book
+	mu         sync.Mutex // guards the fields below, and writes to the programs' maps
+	permits    *permitTable
 	ledger     *ledger
 	direct     *direct
 	generation uint32
@@ -101,56 +99,54 @@ type Fence struct {
 	watching sync.WaitGroup
 
 	closing  sync.Once
-	leftover error // of the one time that closing ran
+	leftover error // the result of closing
 
-	options  Options
-	raising  sync.Once
-	unraised error // why the walls do not stand; set by raising
+	options    Options
+	installing sync.Once
+	installErr error // why the packet filters are not installed; set by installing
 }
 
-// New makes a fence that is closed: until Enforce nothing passes but questions
-// to the resolver. The namespace of the calling thread is the site that direct flows
-// go out to. Without the capabilities or kernel features that it takes there is no fence.
+// New makes a fence that is closed: until Enforce only queries to the resolver pass. The calling thread's namespace is
+// the host's, from which direct flows leave. New fails if capabilities or kernel features are missing.
 //
-// New returns with a TAP to hand to the guest's machine, which is down; the first
-// other method that is called puts up the walls, which takes some 10 ms, and then the
-// TAP. Listen and Enforce return why they could not be put up.
+// New returns with a TAP for the guest's machine, which is down. The first call of another method installs the packet
+// filters, which takes some 10 ms, and brings the TAP up. Listen and Enforce return the error if that fails.
 func New(ctx context.Context, o Options) (*Fence, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	site, err := currentSpace()
+	host, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
 	if o.attach == nil {
 		o.attach = attach
 	}
-	f, err := lay(site, o)
+	f, err := makeFence(host, o)
 	if err != nil {
-		return nil, errors.Join(err, site.close())
+		return nil, errors.Join(err, host.close())
 	}
 	return f, nil
 }
 
-// stands reports whether the walls stand, after it has put them up if need be.
-func (f *Fence) stands() bool {
-	f.raising.Do(func() {
-		if f.unraised = f.raise(); f.unraised == nil {
-			f.unraised = f.begin(f.options)
+// installed installs the packet filters on its first call, and reports whether they are installed.
+func (f *Fence) installed() bool {
+	f.installing.Do(func() {
+		if f.installErr = f.install(); f.installErr == nil {
+			f.installErr = f.begin(f.options)
 		}
 	})
-	return f.unraised == nil
+	return f.installErr == nil
 }
 
-// begin starts the goroutine that looks after the fence.
+// begin starts the watcher's goroutine.
 func (f *Fence) begin(o Options) error {
-	if f.sighted = o.Sighted; f.sighted == nil {
-		f.sighted = func(Event) {}
+	if f.observed = o.Observed; f.observed == nil {
+		f.observed = func(Event) {}
 	}
 	ring, err := ringbuf.NewReader(f.maps.Events)
 	if err != nil {
-		return fmt.Errorf("read what the programs tell: %w", err)
+		return fmt.Errorf("read the programs' events: %w", err)
 	}
 	f.watcher = &watcher{f: f, ring: ring, open: map[Key]Flow{}}
 	ctx, stop := context.WithCancel(context.Background())
@@ -159,22 +155,21 @@ func (f *Fence) begin(o Options) error {
 	return nil
 }
 
-// failed keeps the watcher's first failure.
+// failed stores the watcher's first error.
 func (f *Fence) failed(err error) {
 	if f.failure == nil {
 		f.failure = err
 	}
 }
 
-// Tap is the guest's network device (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR): each frame
-// has a virtio-net header before it. The fence keeps it open until Close.
+// Tap returns the guest's network device (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR): each frame has a virtio-net header before
+// it. The fence keeps it open until Close.
 func (f *Fence) Tap() *os.File { return f.tap }
 
-// Listen listens inside the namespace; the listener can be used from anywhere.
-// The address must be a literal one.
+// Listen listens inside the namespace; the listener can be used from any thread. The address must be literal.
 func (f *Fence) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
-	if !f.stands() {
-		return nil, f.unraised
+	if !f.installed() {
+		return nil, f.installErr
 	}
 	err = f.space.in(func() error {
 		l, err = f.sockets().Listen(ctx, network, address)
@@ -183,10 +178,10 @@ func (f *Fence) Listen(ctx context.Context, network, address string) (l net.List
 	return l, err
 }
 
-// ListenPacket is Listen for packets.
+// ListenPacket is like Listen, for packets.
 func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c net.PacketConn, err error) {
-	if !f.stands() {
-		return nil, f.unraised
+	if !f.installed() {
+		return nil, f.installErr
 	}
 	err = f.space.in(func() error {
 		c, err = f.sockets().ListenPacket(ctx, network, address)
@@ -195,8 +190,8 @@ func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c ne
 	return c, err
 }
 
-// sockets carry the mark, so that their packets pass the namespace's table. A socket that another part of the process
-// made there by accident does not.
+// sockets returns a configuration that sets the mark, so that packets of its sockets pass the namespace's nftables.
+// Sockets that another part of the process makes in the namespace by mistake have no mark.
 func (f *Fence) sockets() *net.ListenConfig {
 	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
@@ -205,30 +200,29 @@ func (f *Fence) sockets() *net.ListenConfig {
 	}}
 }
 
-// Open lets the guest begin flows to an address and port under a name that the
-// policy in force allows; it asks netpolicy.Decide again, so that a decision made just
-// before a change opens nothing after it. A zero until holds for the sandbox's life. For
-// a direct name it is the end of the answer's lifetime: flows that live then go on.
+// Open allows the guest to begin flows to an address and port under a name that the policy in force allows; it calls
+// netpolicy.Decide again, so that a decision made just before a change opens nothing after it. A zero until means the
+// sandbox's life. For a direct name, until is the end of the answer's lifetime; open flows continue after it.
 func (f *Fence) Open(addr netip.Addr, p Permit, until time.Time) error {
 	addr = addr.WithZone("").Unmap()
-	if !f.stands() {
-		return f.unraised
+	if !f.installed() {
+		return f.installErr
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return net.ErrClosed
 	}
-	if err := f.book.open(addr, p, until); err != nil {
+	if err := f.permits.open(addr, p, until); err != nil {
 		return err
 	}
 	return f.direct.name(addr, p)
 }
 
-// Flow returns a flow's counters, also for a while after its end.
+// Flow returns a flow's counters, also for some time after its end.
 func (f *Fence) Flow(k Key) (Flow, bool) {
 	raw := k.raw()
-	if !f.stands() {
+	if !f.installed() {
 		return Flow{}, false
 	}
 	f.mu.Lock()
@@ -240,9 +234,9 @@ func (f *Fence) Flow(k Key) (Flow, bool) {
 	return f.ledger.ended.Get(k)
 }
 
-// Flows returns the flows that live, in no order.
+// Flows returns the open flows, in no particular order.
 func (f *Fence) Flows() []Flow {
-	if !f.stands() {
+	if !f.installed() {
 		return nil
 	}
 	f.mu.Lock()
@@ -255,11 +249,11 @@ func (f *Fence) Flows() []Flow {
 	return all
 }
 
-// Denials returns how many packets were dropped so far for each reason, exactly. Where
-// no rule allows a destination an event may say more closely why: see netpolicy.Reason.
+// Denials returns the exact number of packets that were dropped so far for each reason. If no rule allows a destination,
+// events can have a more specific reason: see netpolicy.Reason.
 func (f *Fence) Denials() (map[string]uint64, error) {
-	if !f.stands() {
-		return nil, f.unraised
+	if !f.installed() {
+		return nil, f.installErr
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -279,15 +273,15 @@ func (f *Fence) Denials() (map[string]uint64, error) {
 	return counts, nil
 }
 
-// Shut reports the end of every flow that lives, and lets nothing pass any more.
-// The guest should be gone. What there is in the kernel stays until Close.
-func (f *Fence) Shut() {
-	f.raising.Do(func() { f.unraised = net.ErrClosed })
+// Stop reports the end of every open flow, and drops all packets from then on. The guest should have ended. The kernel's
+// objects remain until Close.
+func (f *Fence) Stop() {
+	f.installing.Do(func() { f.installErr = net.ErrClosed })
 	f.mu.Lock()
 	before := f.closed
 	f.closed = true
 	f.mu.Unlock()
-	if before || f.unraised != nil {
+	if before || f.installErr != nil {
 		return
 	}
 	f.stop()
@@ -295,12 +289,12 @@ func (f *Fence) Shut() {
 	f.watching.Wait()
 }
 
-// Close shuts the fence and leaves nothing of it, which takes the kernel some 10 ms.
-// Further calls return what the first did.
+// Close stops the fence and removes all its objects, which takes the kernel some 10 ms. Further calls return the result
+// of the first.
 func (f *Fence) Close() error {
 	f.closing.Do(func() {
-		f.Shut()
-		f.leftover = errors.Join(f.failure, f.release(), f.site.close())
+		f.Stop()
+		f.leftover = errors.Join(f.failure, f.release(), f.host.close())
 	})
 	return f.leftover
 }

@@ -12,46 +12,46 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// How long a flow that carries nothing stays.
+// How long an idle flow is kept.
 const (
 	idleUDP      = 60 * time.Second
 	idleTCP      = 3 * time.Hour // longer than keepalive's default of 2 h
 	idleOpening  = 30 * time.Second
 	idleQuestion = 15 * time.Second // to the resolver
 	idleAnswer   = 2 * time.Second  // from it
-	lingerOver   = 3 * time.Second  // after FIN from both or RST: what is still on its way
+	lingerOver   = 3 * time.Second  // after FIN from both or RST: for packets in transit
 	lingerRevoke = 5 * time.Second  // for the gateway's own resets
 )
 
-// maxHistory bounds the flows that are remembered after their end.
+// maxHistory bounds the ended flows that are kept.
 const maxHistory = 8192
 
-// ledger accounts for the flows in the programs' table: it ends those that are over, and keeps their last counters. It is
-// guarded by its fence's mu, but for epoch.
+// ledger accounts for the flows in the programs' table: it removes those that have ended, and keeps their last counters.
+// It is guarded by its fence's mu, except for epoch.
 type ledger struct {
 	maps    *programs
-	book    *book
-	epoch   time.Time // when CLOCK_MONOTONIC was 0, by the wall clock at the making
+	permits *permitTable
+	epoch   time.Time // the wall clock time at which CLOCK_MONOTONIC was 0, measured by newLedger
 	ended   *simplelru.LRU[Key, Flow]
 	dying   map[programsFlowKey]dying
 	pending []Event // for the watcher to report
-	swept   instant // when permits were last looked through
+	swept   instant // when permits were last swept
 }
 
-func newLedger(maps *programs, b *book) *ledger {
-	l := &ledger{maps: maps, book: b, dying: map[programsFlowKey]dying{}, epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0)}
-	l.ended, _ = simplelru.NewLRU[Key, Flow](maxHistory, nil) // fails for sizes below 1 only
+func newLedger(maps *programs, b *permitTable) *ledger {
+	l := &ledger{maps: maps, permits: b, dying: map[programsFlowKey]dying{}, epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0)}
+	l.ended, _ = simplelru.NewLRU[Key, Flow](maxHistory, nil) // fails only for sizes below 1
 	return l
 }
 
-// takePending returns the events to report, and forgets them.
+// takePending removes the events to report from pending, and returns them.
 func (l *ledger) takePending() []Event {
 	pending := l.pending
 	l.pending = nil
 	return pending
 }
 
-// hasEnded reports whether this very flow has, not another between the same ends.
+// hasEnded reports whether exactly this flow has ended, not an earlier one with the same key.
 func (l *ledger) hasEnded(flow Flow) bool {
 	old, ok := l.ended.Peek(flow.Key)
 	return ok && old.began == flow.began
@@ -63,14 +63,14 @@ func (l *ledger) flow(k programsFlowKey, v *programsFlow) Flow {
 		Began: l.time(v.Began), Last: l.time(max(v.Last, v.Began)),
 		BytesOut: v.BytesOut, BytesIn: v.BytesIn, PacketsOut: v.PacketsOut, PacketsIn: v.PacketsIn,
 	}
-	if p := l.book.byID[v.Permit]; p != nil {
+	if p := l.permits.byID[v.Permit]; p != nil {
 		flow.Permit = p.Permit
 	}
 	flow.Port = flow.Key.port()
 	return flow
 }
 
-// time is the wall clock's time of an instant, by the clock at the fence's making.
+// time converts an instant to wall clock time, by the clock when the fence was made.
 func (l *ledger) time(t uint64) time.Time { return l.epoch.Add(time.Duration(t)) }
 
 // each calls do for every flow in the programs' table.
@@ -92,29 +92,28 @@ func (l *ledger) each(do func(programsFlowKey, *programsFlow)) error {
 	}
 }
 
-// ending is a flow that has to go.
+// ending is a flow that must be removed.
 type ending struct {
 	key   programsFlowKey
 	value programsFlow
 	how   audit.FlowState
 }
 
-// dying is a flow of the gateway's that was revoked, and stays for its resets.
+// dying is a revoked flow of the gateway, which is kept until its resets are sent.
 type dying struct {
 	began uint64
 	until instant
 }
 
-// review looks at every flow: it ends what the policy does not allow, what is over
-// and what is idle, leaves their events in pending, and returns those that the policy
-// ended and those that live. It runs under the fence's mu.
+// review checks every flow. It removes flows that the policy does not allow, that have ended or are idle, adds their
+// events to pending, and returns those that the policy ended and those that are open. The caller holds the fence's mu.
 func (l *ledger) review(t instant) (ended []ending, live []Flow, err error) {
 	inUse := map[uint32]bool{}
 	var ends []ending
 	err = l.each(func(k programsFlowKey, v *programsFlow) {
 		inUse[v.Permit] = true
 		switch {
-		case !l.book.holds(keyOf(k), v):
+		case !l.permits.holds(keyOf(k), v):
 			ends = append(ends, ending{k, *v, audit.FlowRevoke})
 		case t > instant(v.Last)+patience(k, v, v.Permit == resolverID):
 			ends = append(ends, ending{k, *v, audit.FlowClose})
@@ -135,12 +134,12 @@ func (l *ledger) review(t instant) (ended []ending, live []Flow, err error) {
 	}
 	if t > l.swept+instant(10*time.Second) {
 		l.swept = t
-		err = errors.Join(err, l.book.sweep(inUse))
+		err = errors.Join(err, l.permits.sweep(inUse))
 	}
 	return ended, live, err
 }
 
-// patience is how long a flow may carry nothing.
+// patience returns how long a flow may be idle.
 func patience(k programsFlowKey, v *programsFlow, question bool) instant {
 	answered := v.State&stateAnswered != 0
 	over := v.State&stateReset != 0 || v.State&(stateFinIn|stateFinOut) == stateFinIn|stateFinOut
@@ -159,7 +158,7 @@ func patience(k programsFlowKey, v *programsFlow, question bool) instant {
 	return instant(idleTCP)
 }
 
-// dies reports whether a revoked flow was reported already; its time may be up now.
+// dies reports whether the end of a revoked flow was reported, and removes it after lingerRevoke.
 func (l *ledger) dies(e ending, t instant) bool {
 	d, ok := l.dying[e.key]
 	if !ok || d.began != e.value.Began {
@@ -167,22 +166,22 @@ func (l *ledger) dies(e ending, t instant) bool {
 	}
 	if t > d.until {
 		delete(l.dying, e.key)
-		_ = l.maps.Flows.Delete(e.key) // the guest may have begun another in its place
+		_ = l.maps.Flows.Delete(e.key) // the guest may have begun another flow with this key
 	}
 	return true
 }
 
-// end takes a flow out of the table, with its last counters. One of the gateway's
-// that is revoked stays for the gateway's resets: the programs drop all else of it.
+// end removes a flow from the table, with its last counters. A revoked flow of the gateway stays for the gateway's
+// resets: the programs drop all its other packets.
 func (l *ledger) end(e *ending, t instant) error {
 	if e.how == audit.FlowRevoke && l.viaGateway(e.value.Permit) {
 		l.dying[e.key] = dying{e.value.Began, t + instant(lingerRevoke)}
 		err := l.maps.Flows.Lookup(e.key, &e.value)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("read a flow that ends: %w", err)
+			return fmt.Errorf("read an ending flow: %w", err)
 		}
 	} else if err := l.maps.Flows.LookupAndDelete(e.key, &e.value); errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil // the guest has begun another in its place: the ring reports it
+		return nil // the guest has begun another flow with this key: the ring buffer has the event
 	} else if err != nil {
 		return fmt.Errorf("end a flow: %w", err)
 	}
@@ -195,11 +194,11 @@ func (l *ledger) end(e *ending, t instant) error {
 }
 
 func (l *ledger) viaGateway(id uint32) bool {
-	p := l.book.byID[id]
+	p := l.permits.byID[id]
 	return p != nil && p.Via == netpolicy.Gateway
 }
 
-// conclude keeps a flow's end to be reported and asked for.
+// conclude adds a flow's end to pending and to the history.
 func (l *ledger) conclude(how audit.FlowState, flow Flow) {
 	ev := Event{State: how, Flow: flow, Time: time.Now().UTC()}
 	if how == audit.FlowRevoke {
@@ -209,7 +208,7 @@ func (l *ledger) conclude(how audit.FlowState, flow Flow) {
 	l.pending = append(l.pending, ev)
 }
 
-// lives reports whether the programs still know this very flow.
+// lives reports whether the programs' table still has exactly this flow.
 func (l *ledger) lives(k Key, began uint64) bool {
 	var v programsFlow
 	return l.maps.Flows.Lookup(k.raw(), &v) == nil && v.Began == began

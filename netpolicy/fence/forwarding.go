@@ -18,40 +18,39 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// forwarding is what was changed in the site so that it forwards for sandboxes.
-// A file notes each setting with its value before and after, for all sandboxes of the
-// site: the last to end puts them back, and after a kill -9 of that one Sweep does.
+// forwarding manages the host's settings for the forwarding of direct flows. A file on the host notes each changed
+// setting with its value before and after. The last sandbox to end restores them; if it was killed, Sweep does.
 type forwarding struct {
-	site    *space
-	name    string // of the own uplink
+	host    *space
+	name    string // of this sandbox's uplink
 	changed []change
-	notes   *os.File // while alone runs
+	notes   *os.File // set while alone runs
 }
 
-// change is a setting, by its path below /proc/sys/net, and what became of it.
+// change is a changed setting, by its path below /proc/sys/net.
 type change struct{ setting, before, after string }
 
-// forwarder is what forwards only because of us: a device, or with IPv6 every device.
+// forwarder is a device, or with IPv6 every device, that forwards only because Custody has enabled it.
 type forwarder struct {
 	family int    // netlink.FAMILY_V4 or FAMILY_V6
 	device string // empty: every device
 }
 
-// uplinkAlias marks our uplinks: other devices can have such a name.
+// uplinkAlias marks Custody's uplinks, since other devices can have similar names.
 const uplinkAlias = "custody uplink"
 
-// forward has the site forward between the uplink and the devices that lead out.
-// IPv6 needs Linux 6.17's force_forwarding; before that it is switched on for all
-// devices, and those that take router advertisements are set to go on doing so.
-func forward(ctx context.Context, site *space, name string) (*forwarding, error) {
-	f := &forwarding{site: site, name: name}
+// forward enables forwarding between the uplink and the devices with routes to other networks. For IPv6 this needs the
+// force_forwarding of Linux 6.17; on older kernels it is enabled for all devices, and those that accept router
+// advertisements are set to continue to do so.
+func forward(ctx context.Context, host *space, name string) (*forwarding, error) {
+	f := &forwarding{host: host, name: name}
 	return f, f.alone(ctx, f.begin)
 }
 
 func (f *forwarding) begin() error {
-	l, err := f.site.links.LinkByName(f.name)
+	l, err := f.host.links.LinkByName(f.name)
 	if err == nil {
-		err = f.site.links.LinkSetAlias(l, uplinkAlias)
+		err = f.host.links.LinkSetAlias(l, uplinkAlias)
 	}
 	if err != nil {
 		return fmt.Errorf("name the uplink: %w", err)
@@ -63,7 +62,7 @@ func (f *forwarding) begin() error {
 	if err != nil {
 		return err
 	}
-	return f.site.in(func() error {
+	return f.host.in(func() error {
 		for _, d := range append(ways, f.name) {
 			if err := f.change(conf("ipv4", d, "forwarding"), "1"); err != nil {
 				return err
@@ -83,7 +82,7 @@ func (f *forwarding) forward6(devices []string) error {
 			}
 		}
 		return nil
-	case now == "", now == "1": // a site without IPv6, or one that forwards anyway
+	case now == "", now == "1": // a host without IPv6, or one that already forwards
 		return nil
 	}
 	entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")
@@ -96,7 +95,8 @@ func (f *forwarding) forward6(devices []string) error {
 				return err
 			}
 		}
-		// The general switch, put back, switches all devices off: this one is to be on again after it.
+		// Restoring the global setting disables forwarding on all devices, so this device's setting must be restored
+		// after it.
 		if s := conf("ipv6", d.Name(), "forwarding"); s != all && read(s) == "1" {
 			if err := f.note(change{s, "1", "0"}); err != nil {
 				return err
@@ -106,7 +106,7 @@ func (f *forwarding) forward6(devices []string) error {
 	return f.change(all, "1")
 }
 
-// change notes a setting and changes it, if it is another. The own uplink's goes with it.
+// change notes a setting and changes it, if it differs. The uplink's own settings are not noted.
 func (f *forwarding) change(setting, value string) error {
 	before := read(setting)
 	if before == value || before == "" {
@@ -120,7 +120,7 @@ func (f *forwarding) change(setting, value string) error {
 	return write(setting, value)
 }
 
-// opened is what forwards only because of us.
+// opened returns the devices that forward only because Custody has enabled it.
 func (f *forwarding) opened() []forwarder {
 	var all []forwarder
 	for _, c := range f.changed {
@@ -141,18 +141,18 @@ func (f *forwarding) opened() []forwarder {
 	return all
 }
 
-// notesDir has a file for each site, with a line for each change.
+// notesDir has a file for each network namespace, with a line for each change.
 const notesDir = "/run/custody/forwarding"
 
 func notesOf(namespace *unix.Stat_t) string {
 	return path.Join(notesDir, strconv.FormatUint(namespace.Ino, 10))
 }
 
-// alone runs do while no other process changes the forwarding of this site.
+// alone runs do while no other process changes the forwarding of this namespace.
 func (f *forwarding) alone(ctx context.Context, do func() error) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.site.handle), &st); err != nil {
-		return fmt.Errorf("look at the site's namespace: %w", err)
+	if err := unix.Fstat(int(f.host.handle), &st); err != nil {
+		return fmt.Errorf("identify the host's network namespace: %w", err)
 	}
 	if err := os.MkdirAll(notesDir, 0o700); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (f *forwarding) alone(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// lock opens and locks the notes. It says false when they were removed meanwhile.
+// lock opens and locks the notes. It returns false if another process has removed them meanwhile.
 func (f *forwarding) lock(ctx context.Context, name string) (ours bool, err error) {
 	if f.notes, err = regular.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		return false, err
@@ -195,7 +195,7 @@ func (f *forwarding) noted() ([]change, error) {
 	}
 	var all []change
 	for line := range strings.Lines(string(b)) {
-		// A line that was cut short is of a change that was not made.
+		// An incomplete line belongs to a change that was not made.
 		if words := strings.Fields(line); len(words) == 3 && strings.HasSuffix(line, "\n") {
 			all = append(all, change{words[0], words[1], words[2]})
 		}
@@ -203,9 +203,9 @@ func (f *forwarding) noted() ([]change, error) {
 	return all, nil
 }
 
-// note writes a change down before it is made.
+// note writes a change to the notes before it is made.
 func (f *forwarding) note(c change) error {
-	// It begins a line of its own, whatever a process that was killed left at the end.
+	// It begins a new line, because a killed process may have left an incomplete one.
 	if _, err := fmt.Fprintf(f.notes, "\n%s %s %s\n", c.setting, c.before, c.after); err != nil {
 		return fmt.Errorf("note which settings are changed: %w", err)
 	}
@@ -213,46 +213,46 @@ func (f *forwarding) note(c change) error {
 	return nil
 }
 
-// Sweep removes the uplinks that killed processes have left in the namespace of the calling thread, and restores the
-// settings that they changed there, unless a live sandbox still needs them. It is cheap if there is nothing to do. ctx
-// bounds the wait for other processes, which is 30 s at most.
+// Sweep removes the uplinks that killed processes have left in the calling thread's namespace, and restores the settings
+// that they changed there, unless a live sandbox still needs them. It is cheap if there is nothing to do. ctx bounds the
+// wait for other processes, which is at most 30 s.
 func Sweep(ctx context.Context) error {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return fmt.Errorf("look at the own network namespace: %w", err)
+		return fmt.Errorf("identify the current network namespace: %w", err)
 	}
 	if _, err := os.Stat(notesOf(&st)); err != nil {
-		return ignoreMissing(err) // no sandbox has changed anything here
+		return ignoreMissing(err) // no sandbox has changed settings here
 	}
-	site, err := currentSpace()
+	host, err := currentSpace()
 	if err != nil {
 		return err
 	}
-	f := &forwarding{site: site}
-	return errors.Join(f.restore(ctx), site.close())
+	f := &forwarding{host: host}
+	return errors.Join(f.restore(ctx), host.close())
 }
 
-// bury removes the uplinks of processes that were killed. Their namespaces can outlive them for
-// minutes, while the kernel ends connections for which no one is there; their guards cannot.
-func (f *forwarding) bury() error {
+// removeDead removes the uplinks of killed processes. Their namespaces can exist for minutes longer, while the kernel
+// ends orphaned connections, but their guards cannot.
+func (f *forwarding) removeDead() error {
 	links, err := f.uplinks()
 	if err != nil || len(links) == 0 {
 		return err
 	}
-	c, err := nftables.New(nftables.WithNetNSFd(int(f.site.handle)))
+	c, err := nftables.New(nftables.WithNetNSFd(int(f.host.handle)))
 	if err != nil {
-		return fmt.Errorf("list the site's tables of nft: %w", err)
+		return fmt.Errorf("list the host's tables of nft: %w", err)
 	}
 	tables, err := c.ListTables()
 	if err != nil {
-		return fmt.Errorf("list the site's tables of nft: %w", err)
+		return fmt.Errorf("list the host's tables of nft: %w", err)
 	}
 	var errs []error
 	for _, l := range links {
 		if slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == guardName(l.Attrs().Name) }) {
 			continue
 		}
-		if err := f.site.links.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := f.host.links.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("remove the uplink %s, whose owner was killed: %w", l.Attrs().Name, err))
 		}
 	}
@@ -261,7 +261,7 @@ func (f *forwarding) bury() error {
 
 func conf(family, device, key string) string { return path.Join(family, "conf", device, key) }
 
-// read returns a setting of the calling thread's namespace, "" where there is none.
+// read returns a setting of the calling thread's namespace, or "" if it does not exist.
 func read(setting string) string {
 	b, _ := os.ReadFile(path.Join("/proc/sys/net", setting))
 	return strings.TrimSpace(string(b))
@@ -281,27 +281,27 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// uplinks are those of other sandboxes.
+// uplinks returns the uplinks of other sandboxes.
 func (f *forwarding) uplinks() ([]netlink.Link, error) {
-	all, err := f.site.links.LinkList()
+	all, err := f.host.links.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list the site's devices: %w", err)
+		return nil, fmt.Errorf("list the host's devices: %w", err)
 	}
 	return slices.DeleteFunc(all, func(l netlink.Link) bool {
 		return l.Attrs().Alias != uplinkAlias || l.Attrs().Name == f.name
 	}), nil
 }
 
-// waysOut are the devices that routes of the site lead to.
+// waysOut returns the devices of the host's routes.
 func (f *forwarding) waysOut() ([]string, error) {
-	routes, err := f.site.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := f.host.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
-		return nil, fmt.Errorf("list the site's routes: %w", err)
+		return nil, fmt.Errorf("list the host's routes: %w", err)
 	}
 	var names []string
 	for _, r := range routes {
-		l, err := f.site.links.LinkByIndex(r.LinkIndex)
-		if err != nil || l.Attrs().Flags&unix.IFF_LOOPBACK != 0 || strings.HasPrefix(l.Attrs().Name, sitePrefix) {
+		l, err := f.host.links.LinkByIndex(r.LinkIndex)
+		if err != nil || l.Attrs().Flags&unix.IFF_LOOPBACK != 0 || strings.HasPrefix(l.Attrs().Name, hostPrefix) {
 			continue
 		}
 		names = append(names, l.Attrs().Name)
@@ -310,11 +310,11 @@ func (f *forwarding) waysOut() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// restore puts back what was changed, if no other sandbox needs it. What has another
-// value by now was changed by another program, and stays.
+// restore restores the changed settings, if no other sandbox needs them. A setting that now has another value was
+// changed by another program, and is left alone.
 func (f *forwarding) restore(ctx context.Context) error {
 	return f.alone(ctx, func() error {
-		if err := f.bury(); err != nil {
+		if err := f.removeDead(); err != nil {
 			return err
 		}
 		if others, err := f.uplinks(); err != nil || len(others) > 0 {
@@ -324,7 +324,7 @@ func (f *forwarding) restore(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = f.site.in(func() error {
+		err = f.host.in(func() error {
 			var errs []error
 			for _, c := range slices.Backward(changed) {
 				if read(c.setting) == c.after {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A line that a killed process left unfinished is ignored, and what is noted after it is not.
+// An incomplete line of a killed process is ignored, and later notes are not.
 func TestNotesAfterATornLine(t *testing.T) {
 	t.Parallel()
 	for _, torn := range []string{"", "ipv4/conf/e", "ipv4/conf/eth0/forwarding 0", "ipv4/conf/eth0/forwarding 0 1"} {

@@ -19,8 +19,8 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// fragmentOf cuts a fragment out of a frame: the bytes from one place of its datagram to another.
-// Those beyond its end are zero.
+// fragmentOf returns a fragment of a frame's datagram, with the bytes from begin to end. Those beyond the datagram's end
+// are zero.
 func fragmentOf(whole []byte, id uint32, from, to int, more bool) []byte {
 	head := 34
 	if be16(whole[12:]) == 0x86dd {
@@ -49,7 +49,7 @@ func fragmentOf(whole []byte, id uint32, from, to int, more bool) []byte {
 	return append(binary.BigEndian.AppendUint32(f, id), body...)
 }
 
-// echoPackets answers each datagram with the same, until the test ends.
+// echoPackets sends each datagram back, until the test ends.
 func echoPackets(t testing.TB, c net.PacketConn) {
 	var echoing sync.WaitGroup
 	echoing.Go(func() {
@@ -67,7 +67,7 @@ func echoPackets(t testing.TB, c net.PacketConn) {
 	t.Cleanup(func() { c.Close(); echoing.Wait() })
 }
 
-// sendsBack sends a datagram, again where it may have been lost, and waits for the same.
+// sendsBack sends a datagram, repeatedly if it is lost, and waits for its echo.
 func sendsBack(t testing.TB, c net.Conn, datagram []byte) {
 	t.Helper()
 	b := make([]byte, 1<<16)
@@ -77,7 +77,7 @@ func sendsBack(t testing.TB, c net.Conn, datagram []byte) {
 		c.SetReadDeadline(time.Now().Add(3 * time.Second))
 		for {
 			n, err := c.Read(b)
-			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EMSGSIZE) { // lost, and the path's MTU reported
+			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EMSGSIZE) { // lost, and the path's MTU was reported
 				break
 			}
 			must(t, err)
@@ -100,13 +100,13 @@ func random(n int) []byte {
 	return b
 }
 
-// Datagrams of any size reach the host that a rule allows, and its answers the guest; those that are larger than the
-// MTU do so in fragments. See newWorld for the topology.
+// Datagrams of any size reach the allowed peer, and its answers the guest; those larger than the MTU are fragmented. See
+// newTopology.
 func TestDirectDatagramsOfAnySize(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
-		f, _ := newFenceBy(t, way, site, everywhere("udp/7000")...)
+		host, peer := newTopology(t)
+		f, _ := newFenceBy(t, way, host, everywhere("udp/7000")...)
 		g := newGuest(t, f)
 		to := at6or4(addr, 7000)
 		echoPackets(t, peer.listenPacket(t, "udp", to))
@@ -120,7 +120,7 @@ func TestDirectDatagramsOfAnySize(t *testing.T) {
 		}
 		flow, ok := f.Flow(Key{Proto: "udp", Src: c.LocalAddr().(*net.UDPAddr).AddrPort(), Dst: netip.MustParseAddrPort(to)})
 		if !ok || flow.BytesOut < sent || flow.BytesIn < sent || flow.PacketsOut < sent/1500 || flow.PacketsIn < sent/1500 {
-			t.Errorf("of %d bytes each way the flow says %+v", sent, flow)
+			t.Errorf("after %d bytes in each direction the flow is %+v", sent, flow)
 		}
 		if denied, err := f.Denials(); err != nil || denied[reasonText[fragment]] > 0 {
 			t.Errorf("denied: %v, %v", denied, err)
@@ -128,19 +128,19 @@ func TestDirectDatagramsOfAnySize(t *testing.T) {
 	})
 }
 
-// A part of a datagram, as a row of a test writes it.
+// A part of a datagram in a table of a test.
 type part struct {
 	from, to int
 	last     bool
 	id       uint32                 // 1 unless given
 	port     uint16                 // 7000 unless given
 	peer     netip.Addr             // the peer's unless given
-	mutate   func([]byte) []byte    // the last word on the frame
-	header   func(b []byte, l4 int) // of virtio-net, with where the transport's header begins
+	mutate   func([]byte) []byte    // applied to the frame last
+	header   func(b []byte, l4 int) // of virtio-net, with the offset of the transport header
 }
 
-// hostile are sequences of fragments of one datagram of 72 bytes for a port that may be reached. Where
-// drop is 0 the datagram arrives; otherwise so many of them are dropped for the reason why, and nothing arrives.
+// hostile returns sequences of fragments of one datagram of 72 bytes for an allowed port. If drop is 0 the datagram
+// arrives; otherwise that many fragments are dropped for the reason why, and nothing arrives.
 func hostile(addr netip.Addr) map[string]struct {
 	parts []part
 	drop  uint64
@@ -201,20 +201,19 @@ func hostile(addr netip.Addr) map[string]struct {
 	return rows
 }
 
-// needsChecksum has the kernel fill in UDP's checksum.
+// needsChecksum requests that the kernel fills in UDP's checksum.
 func needsChecksum(h []byte, l4 int) {
 	h[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	binary.NativeEndian.PutUint16(h[6:], uint16(l4))
 	binary.NativeEndian.PutUint16(h[8:], 6)
 }
 
-// No fragment passes that is not the next one of a datagram which may pass, and what arrives is
-// one datagram, as it was sent.
+// Only fragments that continue an allowed datagram pass, and a datagram arrives as it was sent.
 func TestHostileFragments(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
-		f, _ := newFenceBy(t, way, site, everywhere("udp/7000", "udp/7001")...)
+		host, peer := newTopology(t)
+		f, _ := newFenceBy(t, way, host, everywhere("udp/7000", "udp/7001")...)
 		p := peer.listenPacket(t, "udp", at6or4(addr, 7000))
 		heard := func() []byte {
 			t.Helper()
@@ -280,13 +279,13 @@ func (p part) send(t *testing.T, tap *os.File, addr netip.Addr, ids uint32, payl
 	must(t, err)
 }
 
-// What waits in the namespace for the rest of its datagram does not outlive the policy that let it
-// in: the guest finishes it under another generation, with a datagram that may pass then.
+// Fragments that wait in the namespace for the rest of their datagram are removed when the policy changes: the guest
+// sends the rest under another generation, with a datagram that is allowed then.
 func TestFragmentsDoNotOutliveTheirPolicy(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
-		f, _ := newFenceBy(t, way, site, everywhere("udp/7000", "udp/7001")...)
+		host, peer := newTopology(t)
+		f, _ := newFenceBy(t, way, host, everywhere("udp/7000", "udp/7001")...)
 		revoked, left := peer.listenPacket(t, "udp", at6or4(addr, 7000)), peer.listenPacket(t, "udp", at6or4(addr, 7001))
 		payload := random(64)
 		say := func(p part) { p.send(t, f.Tap(), addr, 10, payload) }
@@ -300,7 +299,7 @@ func TestFragmentsDoNotOutliveTheirPolicy(t *testing.T) {
 		left.SetReadDeadline(time.Now().Add(5 * time.Second))
 		b := make([]byte, 100)
 		if n, _, err := left.ReadFrom(b); err != nil || !bytes.Equal(b[:n], payload) {
-			t.Errorf("what is allowed: %x, %v", b[:n], err)
+			t.Errorf("an allowed datagram: %x, %v", b[:n], err)
 		}
 		revoked.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		if n, _, err := revoked.ReadFrom(b); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -309,14 +308,14 @@ func TestFragmentsDoNotOutliveTheirPolicy(t *testing.T) {
 	})
 }
 
-// A datagram in fragments that no rule allows fails immediately, as a small one does.
-func TestDeniedDatagramFailsAtOnce(t *testing.T) {
+// A fragmented datagram that no rule allows fails immediately, like a small one.
+func TestDeniedDatagramFailsImmediately(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, _ := newWorld(t)
-			f, _ := newFence(t, site, everywhere("udp/7000")...)
+			host, _ := newTopology(t)
+			f, _ := newFence(t, host, everywhere("udp/7000")...)
 			g := newGuest(t, f)
 			c, err := g.dial("udp", at6or4(addr, 7001))
 			must(t, err)
@@ -324,21 +323,21 @@ func TestDeniedDatagramFailsAtOnce(t *testing.T) {
 			must2(t)(c.Write(random(4000)))
 			c.SetReadDeadline(time.Now().Add(5 * time.Second))
 			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("the guest heard %v", err)
+				t.Errorf("the guest received %v", err)
 			}
 		})
 	}
 }
 
-// A path with a smaller MTU behind the site: an IPv4 router fragments again, an IPv6 one reports to the guest, which
-// then makes smaller fragments.
+// A path with a smaller MTU beyond the host: an IPv4 router fragments the packets further, and an IPv6 router reports
+// the MTU to the guest, which then sends smaller fragments.
 func TestFragmentsOnANarrowPath(t *testing.T) {
 	t.Parallel()
 	for family := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, far, addrs := newNarrowWorld(t)
-			f, _ := newFence(t, site, allow("46.0.0.0/24", "udp/7000"), allow("2a00:46::/64", "udp/7000"))
+			host, far, addrs := newNarrowTopology(t)
+			f, _ := newFence(t, host, allow("46.0.0.0/24", "udp/7000"), allow("2a00:46::/64", "udp/7000"))
 			g := newGuest(t, f)
 			to := at6or4(addrs[family], 7000)
 			echoPackets(t, far.listenPacket(t, "udp", to))
@@ -352,14 +351,14 @@ func TestFragmentsOnANarrowPath(t *testing.T) {
 	}
 }
 
-// Large numbers of fragments, of datagrams that never end, use bounded memory, and others still pass.
+// Many fragments of incomplete datagrams use bounded memory, and other datagrams still pass.
 func TestUnfinishedDatagrams(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, peer := newWorld(t)
-			f, _ := newFence(t, site, everywhere("udp/7000")...)
+			host, peer := newTopology(t)
+			f, _ := newFence(t, host, everywhere("udp/7000")...)
 			p := peer.listenPacket(t, "udp", at6or4(addr, 7000))
 			for i := range uint32(5000) {
 				part{from: 0, to: 24}.send(t, f.Tap(), addr, i, random(64))
@@ -375,8 +374,8 @@ func TestUnfinishedDatagrams(t *testing.T) {
 	}
 }
 
-// datagram throws the fragments of a datagram: mostly in order and whole, else with something wrong.
-func (d dice) datagram(o *oracle) (frames [][]byte, out bool) {
+// datagram makes the fragments of a datagram: mostly complete and in order, otherwise with an error.
+func (d generator) datagram(o *oracle) (frames [][]byte, out bool) {
 	out = d.IntN(2) > 0
 	to := d.target(o)
 	if d.IntN(3) > 0 {

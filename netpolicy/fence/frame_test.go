@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// packet is a frame in the making. What is zero is as a well-behaved guest would have it.
+// packet describes a frame. Zero fields mean the values of a well-behaved guest.
 type packet struct {
 	in        bool // from the gateway to the guest
 	proto     uint8
@@ -17,7 +17,7 @@ type packet struct {
 	flags     uint8
 	seq, ack  uint32
 	payload   []byte
-	mutate    func(frame []byte) []byte // the last word
+	mutate    func(frame []byte) []byte // applied to the frame last
 	transport []byte                    // instead of TCP's or UDP's header and payload
 }
 
@@ -76,13 +76,13 @@ func (p packet) frame() []byte {
 	return f
 }
 
-// sum4 writes an IPv4 header's checksum.
+// sum4 sets an IPv4 header's checksum.
 func sum4(h []byte) {
 	h[10], h[11] = 0, 0
 	binary.BigEndian.PutUint16(h[10:], sum(h))
 }
 
-// sum is the checksum of the internet (RFC 1071).
+// sum returns the internet checksum (RFC 1071).
 func sum(b []byte) uint16 {
 	if len(b)%2 == 1 {
 		b = append(b, 0)
@@ -97,7 +97,7 @@ func sum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// arp is an ARP packet of the guest's.
+// arp returns an ARP packet of the guest.
 func arp(operation uint16, from, to netip.Addr) []byte {
 	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, netpolicy.GuestMAC[:]...)
 	f = append(f, 8, 6, 0, 1, 8, 0, 6, 4, byte(operation>>8), byte(operation))

@@ -2,10 +2,10 @@
 
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The gates: what stands on the devices themselves. Each hands a packet to its
- * program of the policy, and drops it where there is none. The kernel empties the
- * table of programs when the last descriptor of it is closed (a prog array has no
- * entries without a user), so with Custody gone, however it went, each gate is a wall.
+ * The gates are the programs on the devices. Each passes a packet to its program
+ * of the policy, and drops it if there is none. The kernel empties the table of
+ * programs when its last descriptor is closed (a prog array has no entries without
+ * a user), so each gate drops all packets after Custody's process has ended.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A slot is a gate's place in the table of admitted programs.
+// A slot is a gate's index in the table of admitted programs.
 type slot uint32
 
 const (
@@ -17,16 +17,15 @@ const (
 	slots
 )
 
-// inbound reports whether a gate sees what its device receives, rather than what it sends.
+// inbound reports whether a gate filters packets that its device receives, rather than sends.
 func (s slot) inbound() bool { return s != toGuest }
 
-// gates are the programs that stand on the devices themselves, and belong to them: no
-// descriptor of ours holds them there. A gate hands packets to the program that was
-// admitted to its slot and drops them where there is none. The kernel empties the
-// table when this process, which alone has it open, ends in whatever way.
+// gates are the eBPF programs on the devices. They belong to the devices: this process has no descriptor for them. A
+// gate passes packets to the program that was admitted to its slot, and drops them if there is none. When this process
+// ends, for whatever reason, the kernel empties the table, because only this process has it open.
 //
-// Putting a program on a device takes the kernel some 10 ms, admitting one takes
-// none. So the gates stand before the policy's programs are even checked.
+// The kernel needs some 10 ms to attach a program to a device, and no time to admit one. So the gates are attached
+// before the policy's programs are even verified.
 type gates struct {
 	gatesObjects
 	attach attacher
@@ -40,8 +39,8 @@ func newGates(attach attacher) (*gates, error) {
 	return g, nil
 }
 
-// stand puts a slot's gate onto a device. It runs in the namespace.
-func (g *gates) stand(index int, s slot) error {
+// attachTo attaches a slot's gate to a device. The caller's thread is in the namespace.
+func (g *gates) attachTo(index int, s slot) error {
 	gate := []*ebpf.Program{g.FromGuestGate, g.ToGuestGate, g.FromUplinkGate}[s]
 	if err := g.attach(index, s.inbound(), gate); err != nil {
 		return refused(fmt.Errorf("attach a packet program to a network device: %w", err))
@@ -49,16 +48,16 @@ func (g *gates) stand(index int, s slot) error {
 	return nil
 }
 
-// admit has a slot's gate hand its packets to a program.
+// admit makes a slot's gate pass its packets to a program.
 func (g *gates) admit(s slot, program *ebpf.Program) error {
 	if err := g.Admitted.Put(s, program); err != nil {
-		return fmt.Errorf("let the policy's program in: %w", err)
+		return fmt.Errorf("admit the policy's program: %w", err)
 	}
 	return nil
 }
 
-// shut has every gate drop everything.
-func (g *gates) shut() error {
+// close makes every gate drop all packets.
+func (g *gates) close() error {
 	var errs []error
 	for s := range slots {
 		if err := g.Admitted.Delete(s); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

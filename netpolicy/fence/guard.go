@@ -12,38 +12,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guard is the table of nft in the site that keeps one sandbox's uplink from the
-// site's own addresses, from all that are not a single host's (broadcast, anycast, multicast) and from
-// other sandboxes, and hides it behind the site's address. The kernel removes it with the socket that made it.
+// guard is the nftables table on the host that keeps one sandbox's uplink from the host's own addresses, from addresses
+// that are not unicast (broadcast, anycast, multicast) and from other sandboxes, and translates its source to the host's
+// address. The kernel removes it when the socket that made it is closed.
 type guard struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
 	uplink *uplink
 }
 
-func newGuard(site *space, u *uplink) (*guard, error) {
+func newGuard(host *space, u *uplink) (*guard, error) {
 	g := &guard{uplink: u, table: &nftables.Table{Name: guardName(u.name), Family: nftables.TableFamilyINet}}
 	var own *netlink.Conn
 	var err error
-	g.conn, err = nftables.New(nftables.WithNetNSFd(int(site.handle)), nftables.AsLasting(),
+	g.conn, err = nftables.New(nftables.WithNetNSFd(int(host.handle)), nftables.AsLasting(),
 		nftables.WithSockOptions(func(c *netlink.Conn) error { own = c; return nil }))
 	if err == nil {
 		err = makeOwned(own, g.table.Name)
 	}
 	if err != nil {
-		return g, fmt.Errorf("guard the site's end of the uplink (nf_tables is needed): %w", err)
+		return g, fmt.Errorf("guard the host's end of the uplink (nf_tables is needed): %w", err)
 	}
 	return g, g.write(nil, nil)
 }
 
-// guardName is the name of an uplink's guard.
+// guardName returns the name of an uplink's table.
 func guardName(uplink string) string { return "custody-" + uplink }
 
 // tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
 const tableOwner = 2
 
-// makeOwned adds a table that goes with the socket: NFT_TABLE_F_OWNER, which the
-// library cannot set. A message begins with its family, version and resource (struct nfgenmsg).
+// makeOwned adds a table that is removed with the socket: NFT_TABLE_F_OWNER, which the library cannot set. A message
+// begins with its family, version and resource (struct nfgenmsg).
 func makeOwned(c *netlink.Conn, name string) error {
 	data, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(name), 0)},
@@ -72,12 +72,11 @@ func makeOwned(c *netlink.Conn, name string) error {
 	return err
 }
 
-// write replaces the guard's rules in one transaction. Named are addresses of the
-// site's own that a rule of the policy names; what was opened forwards only because of
-// us, and so forwards for sandboxes only.
+// write replaces the guard's rules in one transaction. named are host addresses that a rule of the policy names. The
+// opened devices forward only because Custody has enabled it, so the guard restricts them to sandboxes.
 func (g *guard) write(named []netip.Addr, opened []forwarder) error {
 	chains := g.chains(named, opened)
-	for _, ch := range chains { // added first, so that there is one to remove
+	for _, ch := range chains { // added first, so that the deletion cannot fail
 		addChains(g.conn, g.table, []chain{{name: ch.name, hook: ch.hook, kind: ch.kind, priority: ch.priority}})
 		c := &nftables.Chain{Name: ch.name, Table: g.table}
 		g.conn.FlushChain(c)
@@ -105,16 +104,16 @@ func (g *guard) chains(named []netip.Addr, opened []forwarder) []chain {
 		own = append(own, match(from(name), to, accept()))
 	}
 	in = append(in, match(from(name), towards(expr.CmpOpNeq, unix.RTN_UNICAST), drop()))
-	own = append(own, match(from(name), drop())) // whatever led here: the site's own tables may have another address written
+	own = append(own, match(from(name), drop())) // in any case: the host's tables may have rewritten the address
 	through := []rule{
-		match(from(name), toAnyNamed(sitePrefix), drop()),
+		match(from(name), toAnyNamed(hostPrefix), drop()),
 		match(to(name), answering(), accept()),
 		match(to(name), drop()),
 	}
 	for _, o := range opened {
 		through = append(through,
-			match(of(o.family), toAnyNamed(sitePrefix), accept()),
-			match(of(o.family), fromAnyNamed(sitePrefix), accept()))
+			match(of(o.family), toAnyNamed(hostPrefix), accept()),
+			match(of(o.family), fromAnyNamed(hostPrefix), accept()))
 		if o.device == "" {
 			through = append(through, match(of(o.family), drop()))
 		} else {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// injector sends what Custody itself has to say to the guest and to peers of
-// direct flows. What cannot be sent is not sent again: it saves others a wait, no more.
+// injector sends resets and ICMP errors to the guest and to the peers of direct flows. It does not retry: a lost packet
+// only means that the receiver waits longer.
 type injector struct {
 	marks      marks
 	index      int // of the TAP
@@ -17,11 +17,11 @@ type injector struct {
 	raw4, raw6 int // into the uplink; -1 without one
 }
 
-// newInjector runs in the namespace.
+// newInjector must be called in the namespace.
 func newInjector(index int, m marks) (*injector, error) {
 	i := &injector{marks: m, index: index, frames: -1, raw4: -1, raw6: -1}
 	var err error
-	i.frames, err = i.socket(unix.AF_PACKET, 0) // receives nothing
+	i.frames, err = i.socket(unix.AF_PACKET, 0) // does not receive
 	return i, err
 }
 
@@ -37,9 +37,9 @@ func (i *injector) socket(family, proto int) (int, error) {
 	return fd, nil
 }
 
-// plug makes the sockets for the uplink; it runs in the namespace.
-func (i *injector) plug() (err error) {
-	i.unplug()
+// openUplink makes the sockets for the uplink; it must be called in the namespace.
+func (i *injector) openUplink() (err error) {
+	i.closeUplink()
 	if i.raw4, err = i.socket(unix.AF_INET, unix.IPPROTO_RAW); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (i *injector) plug() (err error) {
 	return err
 }
 
-func (i *injector) unplug() {
+func (i *injector) closeUplink() {
 	for _, fd := range []*int{&i.raw4, &i.raw6} {
 		if *fd >= 0 {
 			unix.Close(*fd)
@@ -69,8 +69,8 @@ func (i *injector) toPeer(peer netip.Addr, packet []byte) {
 	}
 }
 
-// answer notifies the guest that a packet was denied: an attempt to begin a flow gets
-// ICMP's "administratively prohibited", a packet in the middle of one a reset.
+// answer reports to the guest that a packet was denied: the first packet of a flow is answered with ICMP's
+// "administratively prohibited", a later one with a reset.
 func (i *injector) answer(why int, quote []byte) {
 	q, ok := parseQuote(quote)
 	if !ok {
@@ -86,9 +86,9 @@ func (i *injector) answer(why int, quote []byte) {
 	}
 }
 
-// reset ends a TCP flow on both sides. Each side takes a reset only at the very
-// byte it expects next: that is the last one it acknowledged, or, if the acknowledgement
-// is still on its way, the one after the last it was sent.
+// reset ends a TCP flow on both sides. Each side accepts a reset only with the exact sequence number that it expects
+// next: the last that it acknowledged, or, if the acknowledgement is still in transit, the one after the last that was
+// sent to it.
 func (i *injector) reset(k programsFlowKey, v *programsFlow) {
 	if k.Proto != protoTCP {
 		return
@@ -110,20 +110,20 @@ func distinct(a, b uint32) []uint32 {
 }
 
 func (i *injector) close() error {
-	i.unplug()
+	i.closeUplink()
 	if i.frames < 0 {
 		return nil
 	}
 	return unix.Close(i.frames)
 }
 
-// quoted is the beginning of a packet of the guest's.
+// quoted is the start of a packet of the guest.
 type quoted struct {
 	src, dst netip.AddrPort
 	proto    uint8
 	flags    uint8
 	seq, ack uint32
-	size     uint32 // sequence numbers that it takes up
+	size     uint32 // sequence numbers that it uses
 }
 
 const (
@@ -133,7 +133,7 @@ const (
 	tcpACK = 0x10
 )
 
-// parseQuote reads a packet's beginning, which the programs have checked already.
+// parseQuote parses the start of a packet that the programs have checked.
 func parseQuote(b []byte) (q quoted, ok bool) {
 	var src, dst netip.Addr
 	var total int
@@ -174,7 +174,7 @@ func parseQuote(b []byte) (q quoted, ok bool) {
 	return q, true
 }
 
-// resetBack answers a segment as RFC 9293, section 3.10.7.1 has it for a connection that is not there.
+// resetBack answers a segment as RFC 9293, section 3.10.7.1 specifies for a connection that does not exist.
 func (q quoted) resetBack() []byte {
 	if q.flags&tcpACK != 0 {
 		return ethernet(segment(q.dst, q.src, q.ack, q.seq+q.size))

@@ -15,31 +15,32 @@ import (
 // maxKept is the capacity of the programs' map.
 const maxKept = 65536
 
-// kept is the programs' copy of the addresses that the site keeps from direct flows. The guard drops packets to them;
-// the programs deny them before that, so that the record does not count them as let out. The copy is as old as the
-// watcher's last update, and is guarded by its fence's mu.
+// kept is the programs' copy of the addresses that direct flows must not reach. The guard drops packets to them; the
+// programs deny them before that, so that the record does not count them as sent. The watcher updates the copy. It is
+// guarded by its fence's mu.
 type kept struct {
 	maps *programs
-	now  map[netip.Prefix]bool // false: of the site's own, and named
-	bits []int                 // lengths of those, the longest first
+	now  map[netip.Prefix]bool // false: a host address that the policy names
+	bits []int                 // prefix lengths in now, longest first
 }
 
-// nobodys are addresses that are never a single host's and stand in no table, and those of all cables,
-// of which new ones come at any time.
-var nobodys = []netip.Prefix{
+// neverUnicast are addresses that are never unicast and are in no routing table, and those of all uplinks, which can be
+// added at any time.
+var neverUnicast = []netip.Prefix{
 	uplinks4, uplinks6,
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
 	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// keptBy reads what a site keeps, less those of its own addresses that are named.
-func keptBy(site *space, named []netip.Addr) (map[netip.Prefix]bool, error) {
-	routes, err := site.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+// keptBy returns the addresses that direct flows must not reach: the host's own, without the named ones, and those that
+// are not unicast.
+func keptBy(host *space, named []netip.Addr) (map[netip.Prefix]bool, error) {
+	routes, err := host.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
 	if err != nil {
-		return nil, fmt.Errorf("list the site's own addresses: %w", err)
+		return nil, fmt.Errorf("list the host's own addresses: %w", err)
 	}
 	all := map[netip.Prefix]bool{}
-	for _, p := range nobodys {
+	for _, p := range neverUnicast {
 		all[p] = true
 	}
 	for _, r := range routes {
@@ -57,7 +58,7 @@ func keptBy(site *space, named []netip.Addr) (map[netip.Prefix]bool, error) {
 			}
 		}
 	}
-	for _, r := range routes { // a broadcast address within a network that is all the site's own
+	for _, r := range routes { // a broadcast address within a network whose addresses are all the host's
 		if p, ok := prefixOf(r); ok && r.Type != unix.RTN_LOCAL && r.Type != unix.RTN_UNICAST {
 			all[p] = true
 		}
@@ -80,7 +81,7 @@ func prefixOf(r netlink.Route) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, bits), ok
 }
 
-// set has the programs know what is kept from now on.
+// set updates the programs' table.
 func (k *kept) set(all map[netip.Prefix]bool) error {
 	if maps.Equal(all, k.now) {
 		return nil
@@ -105,7 +106,7 @@ func (k *kept) set(all map[netip.Prefix]bool) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("write what the site keeps: %w", err)
+		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	k.now, k.bits = all, nil
 	for p := range all {
@@ -122,7 +123,7 @@ func keptKey(p netip.Prefix) programsRangeKey {
 	return programsRangeKey{Bits: 32 + uint32(p.Bits()), Family: family, Addr: w}
 }
 
-// has reports whether an address is kept: it is the programs' lookup, in Go.
+// has reports whether an address is kept: it does the programs' lookup, in Go.
 func (k *kept) has(a netip.Addr) bool {
 	for _, bits := range k.bits {
 		if p, err := a.Prefix(bits); err == nil {

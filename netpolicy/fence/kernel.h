@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The few kernel structures and constants that the fence's programs use.
+ * The kernel structures and constants that the fence's programs use.
  * sk_buff's offsets are fixed up against the running kernel's BTF (CO-RE); the
- * others are the user ABI or the wire.
+ * others are part of the user ABI or of network protocols.
  */
 #pragma once
 

@@ -12,41 +12,41 @@ import (
 	"github.com/custody-project/custody/internal/bootid"
 )
 
-// MinimumKernel is the oldest release of Linux that fences are tested on.
+// MinimumKernel is the oldest Linux release on which fences are tested.
 const MinimumKernel = "6.1"
 
-// KernelError reports that the host's kernel refuses what a fence needs: a program, a place to
-// attach it, or a table of nftables.
+// KernelError reports that the host's kernel rejects an operation that a fence needs: loading a program, attaching it,
+// or writing an nftables table.
 type KernelError struct {
-	Release string // of the kernel that refuses
-	Log     string // of the verifier; empty if it was not the verifier that refused
+	Release string // of the kernel
+	Log     string // the verifier's; empty if the verifier did not reject anything
 
-	text string // of err, with the verifier's reason
+	text string // the text of err, with the verifier's reason
 	err  error
 }
 
-// Error names what is refused and the kernel's reason, in one line.
+// Error returns the operation and the kernel's reason, in one line.
 func (e *KernelError) Error() string {
 	return fmt.Sprintf("Linux %s cannot enforce a policy (%s or newer can): %s", e.Release, MinimumKernel, strings.ReplaceAll(e.text, "\n", "; "))
 }
 
-// Unwrap gives the kernel's error.
+// Unwrap returns the kernel's error.
 func (e *KernelError) Unwrap() error { return e.err }
 
-// Hint returns what to do about it.
+// Hint returns how to fix the problem.
 func (e *KernelError) Hint() string {
 	switch {
 	case older(e.Release):
-		// An old kernel's reason misleads: it may be that root lacks a permission.
+		// An old kernel's reason is misleading: it can be a permission that root lacks.
 	case e.Log == "" && (errors.Is(e.err, unix.EPERM) || errors.Is(e.err, unix.EACCES)):
 		return "run as root; a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
 	case confidential():
-		return "the kernel is locked down for confidentiality and lets no program read its memory: boot it with lockdown=integrity"
+		return "the kernel is locked down for confidentiality and does not let programs read its memory: boot it with lockdown=integrity"
 	}
 	return "use a host with Linux " + MinimumKernel + " or newer and BTF (CONFIG_DEBUG_INFO_BTF), such as Debian 12; docs/hosts.md lists what was tested"
 }
 
-// older reports whether a release is one before MinimumKernel.
+// older reports whether a release is older than MinimumKernel.
 func older(release string) bool {
 	var major, minor, leastMajor, leastMinor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
@@ -56,14 +56,14 @@ func older(release string) bool {
 	return major < leastMajor || major == leastMajor && minor < leastMinor
 }
 
-// confidential reports whether the kernel is in the stricter of the two modes of lockdown
-// (kernel_lockdown(7)), which takes bpf_probe_read_kernel away.
+// confidential reports whether the kernel is in the stricter mode of lockdown (kernel_lockdown(7)), which disables
+// bpf_probe_read_kernel.
 func confidential() bool {
 	mode, err := os.ReadFile("/sys/kernel/security/lockdown")
 	return err == nil && strings.Contains(string(mode), "[confidentiality]")
 }
 
-// refused makes a KernelError of what the kernel said, and nothing of nil.
+// refused wraps the kernel's error in a KernelError. It returns nil for nil.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -76,8 +76,8 @@ func refused(err error) error {
 	return e
 }
 
-// reason returns the end of the verifier's log: the last instruction and what is wrong with it. Since Linux 7.x an
-// explanation of many lines follows, from "Verification failed:" on.
+// reason returns the end of the verifier's log: the last instruction and its error. Since Linux 7.x an explanation of
+// many lines follows, from "Verification failed:" on.
 func reason(log []string) string {
 	var lines []string
 	for _, line := range log {

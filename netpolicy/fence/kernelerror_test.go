@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/internal/bootid"
 )
 
-// A program that the verifier rejects: one line names the kernel, the first one that accepts the program, and the
-// reason. The whole log is kept, and the hint is about kernels, though the kernel's error is "permission denied".
+// A program that the verifier rejects: one line has the kernel, the first kernel that accepts the program, and the
+// reason. The complete log is kept, and the hint is about kernels, although the kernel's error is "permission denied".
 func TestRejectedProgram(t *testing.T) {
 	t.Parallel()
 	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -24,7 +24,7 @@ func TestRejectedProgram(t *testing.T) {
 	err = refused(err)
 	var k *KernelError
 	if !errors.As(err, &k) || !errors.Is(err, unix.EACCES) {
-		t.Fatalf("the kernel took it: %v", err)
+		t.Fatalf("the kernel accepted it: %v", err)
 	}
 	for _, part := range []string{bootid.Kernel(), MinimumKernel + " or newer", "R7 !read_ok"} {
 		if !strings.Contains(err.Error(), part) {
@@ -39,12 +39,12 @@ func TestRejectedProgram(t *testing.T) {
 	}
 }
 
-// A kernel that refuses to attach a program is a KernelError too.
+// A kernel that does not attach a program causes a KernelError too.
 func TestRefusedAttachment(t *testing.T) {
 	t.Parallel()
-	site := testSpace(t)
+	host := testSpace(t)
 	var f *Fence
-	must(t, site.in(func() (err error) {
+	must(t, host.in(func() (err error) {
 		f, err = New(context.Background(), Options{attach: func(int, bool, *ebpf.Program) error { return unix.EINVAL }})
 		return err
 	}))
@@ -52,11 +52,11 @@ func TestRefusedAttachment(t *testing.T) {
 	_, err := f.Denials()
 	var k *KernelError
 	if !errors.As(err, &k) || k.Log != "" || !strings.Contains(err.Error(), "attach a packet program") {
-		t.Errorf("the fence stands: %v", err)
+		t.Errorf("the fence was installed: %v", err)
 	}
 }
 
-// The hint of a kernel that is too old is about kernels, whatever it says.
+// The hint for a kernel that is too old is about kernels, whatever its error.
 func TestHintOfOldKernels(t *testing.T) {
 	t.Parallel()
 	for release, old := range map[string]bool{

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// oracle decides on packets as the programs should: slowly, in Go, on nothing
-// but netpolicy.Decide and a list of what was opened.
+// oracle decides on packets as the programs should: slowly, in Go, with only netpolicy.Decide and a list of opened
+// addresses.
 type oracle struct {
 	policy *netpolicy.Policy
 	opened []*opening // in order
@@ -18,10 +18,10 @@ type oracle struct {
 	begun  map[datagramID]*datagram
 }
 
-// datagram is one of UDP's of which some fragments have passed, and not yet the last.
+// datagram is a UDP datagram of which some fragments have passed, but not the last.
 type datagram struct {
 	key    Key
-	size   int // as its header says
+	size   int // in its header
 	passed int // bytes
 }
 
@@ -47,7 +47,7 @@ type oracleFlow struct {
 	guestAck, peerNext uint32
 }
 
-// parsed is what a packet says of itself.
+// parsed are the fields of a packet.
 type parsed struct {
 	key            Key
 	flags          byte
@@ -57,7 +57,7 @@ type parsed struct {
 	part           *parsedPart
 }
 
-// parsedPart is what a fragment says of itself.
+// parsedPart are the fields of a fragment.
 type parsedPart struct {
 	id         uint32
 	begin, end int
@@ -137,7 +137,7 @@ func parse6(f []byte, out bool) (p parsed, why int) {
 	return parseIP(src, dst, netpolicy.Guest6, ip[6], ip[40:40+int(be16(ip[4:]))], nil, out)
 }
 
-// padded reports whether a frame has the packet's length, or is as short as Ethernet allows.
+// padded reports whether a frame has the packet's length, or Ethernet's minimum length.
 func padded(frame, packet int) bool { return frame == packet || frame > packet && frame <= 60 }
 
 func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, part *parsedPart, out bool) (p parsed, why int) {
@@ -206,7 +206,7 @@ func parsePart(peer, guest netip.Addr, proto byte, b []byte, part *parsedPart, o
 	return p, allowed
 }
 
-// place reports whether a fragment is the next one of its datagram. One that is not ends it.
+// place reports whether a fragment is the next one of its datagram. Otherwise it ends the datagram.
 func (o *oracle) place(p *parsed, out bool) int {
 	part := p.part
 	if part == nil {
@@ -231,7 +231,7 @@ func (o *oracle) place(p *parsed, out bool) int {
 	return allowed
 }
 
-// pass takes note of a fragment that passes.
+// pass stores that a fragment has passed.
 func (o *oracle) pass(p parsed, out bool) {
 	if p.part == nil {
 		return
@@ -282,7 +282,7 @@ func (p *parsed) ports(b []byte, out bool) {
 	p.key.Dst = netip.AddrPortFrom(p.key.Dst.Addr(), peer)
 }
 
-// parseQuoted reads the flow that an ICMP error is about.
+// parseQuoted parses the flow that an ICMP error quotes.
 func parseQuoted(b []byte, guest netip.Addr) *Key {
 	var src, dst netip.Addr
 	var proto byte
@@ -307,7 +307,7 @@ func parseQuoted(b []byte, guest netip.Addr) *Key {
 
 func (f *oracleFlow) over() bool { return f.reset || f.revoked || f.finOut && f.finIn }
 
-// fromGuest decides on a frame of the guest's, and takes note of it.
+// fromGuest decides on a frame of the guest, and updates the flows.
 func (o *oracle) fromGuest(frame []byte) int {
 	p, why := parse(frame, true)
 	if why == allowed && !p.arp {
@@ -367,14 +367,14 @@ func (o *oracle) decide(k Key) (*oracleFlow, int) {
 	return nil, notPermitted
 }
 
-// What the site of a duel keeps: its own addresses, those of its end of the cable among them, and
-// those that are no single host's.
+// What the host of a differential test keeps: its own addresses, including those of its uplink, and those that are not
+// unicast.
 var (
 	duelsOwn    = prefixes([]string{"127.0.0.0/8", "::1/128", "198.19.0.0/32", "fdc5:7a1c:19d3::/128"})
 	duelsOthers = prefixes([]string{"127.255.255.255/32", "198.19.0.0/16", "fdc5:7a1c:19d3::/112", "0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "ff00::/8"})
 )
 
-// keeps reports whether the site drops what goes to an address.
+// keeps reports whether the host drops packets to an address.
 func (o *oracle) keeps(a netip.Addr) bool {
 	within := func(list []netip.Prefix) bool {
 		return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -385,7 +385,7 @@ func (o *oracle) keeps(a netip.Addr) bool {
 	return !netpolicy.Synthetic.Contains(a) && within(duelsOthers)
 }
 
-// named reports whether the policy names an address by itself.
+// named reports whether the policy names a single address.
 func (o *oracle) named(a netip.Addr) bool {
 	for _, r := range o.policy.Rules() {
 		if p, ok := r.Pattern.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {
@@ -401,7 +401,7 @@ func (o *oracle) named(a netip.Addr) bool {
 	})
 }
 
-// toGuest decides on a frame for the guest, and takes note of it.
+// toGuest decides on a frame for the guest, and updates the flows.
 func (o *oracle) toGuest(frame []byte) int {
 	p, why := parse(frame, false)
 	if p.arp && why == allowed {
@@ -459,7 +459,7 @@ func (f *oracleFlow) received(p parsed) {
 	f.ins++
 }
 
-// enforce changes the policy. State that it does not allow any more is gone for good.
+// enforce changes the policy, and removes the state that it does not allow.
 func (o *oracle) enforce(p *netpolicy.Policy) {
 	o.policy = p
 	for _, op := range o.opened {
@@ -473,7 +473,7 @@ func (o *oracle) enforce(p *netpolicy.Policy) {
 		switch {
 		case f.resolver:
 		case f.opening != nil && f.opening.dead && f.opening.Via == netpolicy.Gateway:
-			f.revoked = true // stays for the gateway's resets
+			f.revoked = true // kept for the gateway's resets
 		case f.opening != nil && f.opening.dead, o.keeps(k.Dst.Addr()):
 			delete(o.flows, k)
 		case f.opening == nil && !netpolicy.Decide(p, netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}).Allow:
@@ -482,7 +482,7 @@ func (o *oracle) enforce(p *netpolicy.Policy) {
 	}
 }
 
-// open puts a permit behind all others for the same name, address and port.
+// open adds a permit after all others for the same name, address and port.
 func (o *oracle) open(op *opening) {
 	for i, old := range o.opened {
 		if old.Name == op.Name && old.addr == op.addr && old.Port == op.Port {

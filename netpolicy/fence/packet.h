@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Reads a frame between guest and gateway, and refuses all that is not a plain
- * TCP or UDP packet between the guest's own address and another.
+ * Parses a frame between guest and gateway, and denies all that is not a plain
+ * TCP or UDP packet between one of the guest's addresses and another.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ struct packet {
 	u32 flags; /* TCP's */
 	struct part {
 		u32 id;
-		u32 begin, end; /* in the datagram, whose first byte is UDP's header's; end is 0 of whole packets */
-		u32 size;	/* of the datagram, as its first part says */
+		u32 begin, end; /* offsets in the datagram, from the UDP header; end is 0 for unfragmented packets */
+		u32 size;	/* of the datagram, as in its first fragment */
 		bool more;
 	} part;
 };
@@ -63,12 +63,12 @@ static __always_inline u32 read_arp(void *at, void *end, const bool out)
 }
 
 /*
- * A guest states where in its frame a checksum is to be filled in later. Were that
- * not its transport's own checksum, the kernel would write over an address after
- * all walls had looked at it.
+ * A guest that requests checksum offload names the checksum's offset. If that were not
+ * the checksum of the transport header, the kernel would change an address after both
+ * packet filters had checked it.
  *
  * __sk_buff does not have these fields. The context of a program of this type is the
- * address of the kernel's sk_buff, so that they can be read there with a helper that
+ * address of the kernel's sk_buff, so they can be read there with a helper that
  * every kernel since 5.5 has; bpf_cast_to_kern_ctx would need 6.2.
  */
 static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const u32 transport, const u32 offset, const bool part)
@@ -79,7 +79,7 @@ static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const 
 		return false;
 	if (BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed) != CHECKSUM_PARTIAL)
 		return true;
-	if (part) /* it would be that of the fragment alone */
+	if (part) /* it would cover only the fragment */
 		return false;
 	return BPF_CORE_READ(k, csum_start) - (u32)(BPF_CORE_READ(k, data) - BPF_CORE_READ(k, head)) == transport &&
 	       BPF_CORE_READ(k, csum_offset) == offset;
@@ -144,8 +144,8 @@ static __always_inline u32 read_transport(struct __sk_buff *skb, struct packet *
 }
 
 /*
- * Reads a fragment of a UDP datagram, as far as it says by itself what it belongs to: the
- * first has the ports. size: bytes of the datagram that it carries.
+ * Parses a fragment of a UDP datagram. Only the first fragment has the ports.
+ * size: bytes of the datagram in this fragment.
  */
 static __always_inline u32 read_part(struct __sk_buff *skb, struct packet *p, void *at, void *end, u32 size, const bool out)
 {
@@ -170,7 +170,7 @@ static __always_inline u32 read_part(struct __sk_buff *skb, struct packet *p, vo
 	return ALLOWED;
 }
 
-/* A frame may be longer than its packet only where Ethernet's minimum makes it so. */
+/* A frame may be longer than its packet only because of Ethernet's minimum. */
 static __always_inline bool fits(struct __sk_buff *skb, u32 size)
 {
 	return skb->len == size || (skb->len > size && skb->len <= 60);
@@ -210,7 +210,7 @@ static __always_inline u32 read_ipv4(struct __sk_buff *skb, struct packet *p, vo
 	return read_transport(skb, p, ip + 1, end, total - sizeof(*ip), out);
 }
 
-/* RFC 7045, section 4 and the registry it made */
+/* RFC 7045, section 4, and its registry */
 static __always_inline bool extension(u8 next)
 {
 	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135 || next == 139 ||

@@ -13,10 +13,10 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Bounds of what one sandbox can have opened. The programs' map holds both.
+// Limits for one sandbox. The programs' map has space for both.
 const (
 	maxNames = 131072 // synthetic addresses times ports
-	maxPins  = 131072 // addresses of direct names times ports; beyond, the oldest answers go
+	maxPins  = 131072 // addresses of direct names times ports; the oldest answers are evicted
 	maxUnder = 8      // names that share one address and port
 )
 
@@ -25,13 +25,13 @@ const (
 	rangeBit   = 1 << 31
 )
 
-// permit is what a flow rests on.
+// permit is a Permit with its state.
 type permit struct {
 	Permit
 	id    uint32
 	addr  netip.Addr // of a direct name, else invalid
 	dead  bool       // the policy does not allow it any more
-	idle  bool       // nothing rested on it when book.sweep looked last
+	idle  bool       // unused when permitTable.sweep last ran
 	until instant    // 0: for the sandbox's life
 }
 
@@ -39,9 +39,8 @@ func (p *permit) allowedBy(policy *netpolicy.Policy) netpolicy.Verdict {
 	return netpolicy.Decide(policy, netpolicy.Question{Name: p.Name, Addr: p.addr, Port: p.Port, Via: p.Via})
 }
 
-// book keeps what was opened, beside the programs' maps that enforce it. It is
-// guarded by its fence's mu.
-type book struct {
+// permitTable has the permits, in addition to the programs' maps that enforce them. It is guarded by its fence's mu.
+type permitTable struct {
 	maps   *programs
 	policy *netpolicy.Policy
 	next   uint32
@@ -54,19 +53,19 @@ type book struct {
 	errs   []error // of evictions
 }
 
-func newBook(maps *programs) *book {
-	b := &book{
+func newPermitTable(maps *programs) *permitTable {
+	b := &permitTable{
 		maps: maps, next: resolverID + 1, byID: map[uint32]*permit{}, names: map[programsTarget][]*permit{},
 		ranges: map[uint32]bool{}, known: map[netip.Addr]string{}, kept: kept{maps: maps},
 	}
 	b.byID[resolverID] = &permit{id: resolverID, Permit: Permit{Rule: "resolver", Via: netpolicy.Gateway}}
-	b.pins, _ = simplelru.NewLRU(maxPins, func(t programsTarget, _ []*permit) { b.shut(t) }) // fails for sizes below 1 only
+	b.pins, _ = simplelru.NewLRU(maxPins, func(t programsTarget, _ []*permit) { b.remove(t) }) // fails only for sizes below 1
 	return b
 }
 
-// open lets the guest begin flows to an address. The id is known before the
-// address, so that no flow begins on an id that ends it.
-func (b *book) open(addr netip.Addr, p Permit, until time.Time) error {
+// open allows the guest to begin flows to an address. It adds the id before the address, so that the programs find the
+// id of every new flow.
+func (b *permitTable) open(addr netip.Addr, p Permit, until time.Time) error {
 	fresh, err := b.check(addr, p, until)
 	if err != nil {
 		return err
@@ -101,17 +100,17 @@ func limit(until time.Time) instant {
 	return max(at(until), 1)
 }
 
-// check refuses what the policy in force does not allow, even if an earlier decision allowed it.
-func (b *book) check(addr netip.Addr, p Permit, until time.Time) (*permit, error) {
+// check returns an error if the policy in force does not allow a permit, even if an earlier decision allowed it.
+func (b *permitTable) check(addr netip.Addr, p Permit, until time.Time) (*permit, error) {
 	synthetic := netpolicy.Synthetic.Contains(addr)
 	fresh := &permit{Permit: p, until: limit(until)}
 	switch {
 	case p.Name == "":
 		return nil, errors.New("open an address: it has no name; ranges are opened by Enforce")
 	case p.Via == netpolicy.Gateway && (!synthetic || netpolicy.Link4.Contains(addr)):
-		return nil, fmt.Errorf("open %s for %s: the gateway has no such address", addr, p.Name)
+		return nil, fmt.Errorf("open %s for %s: not an address of the gateway", addr, p.Name)
 	case p.Via == netpolicy.Direct && (synthetic || !addr.IsValid()):
-		return nil, fmt.Errorf("open %s for %s: not an address that a direct flow can take", addr, p.Name)
+		return nil, fmt.Errorf("open %s for %s: not an address for direct flows", addr, p.Name)
 	case p.Via == netpolicy.Direct:
 		fresh.addr = addr
 	}
@@ -120,18 +119,18 @@ func (b *book) check(addr netip.Addr, p Permit, until time.Time) (*permit, error
 		return nil, fmt.Errorf("open %s for %s %s: %s", addr, p.Name, p.Port, v.Reason)
 	}
 	if p.Via != netpolicy.Gateway && p.Via != netpolicy.Direct {
-		return nil, fmt.Errorf("open %s for %s: no way out is called %q", addr, p.Name, p.Via)
+		return nil, fmt.Errorf("open %s for %s: %q is not a mode", addr, p.Name, p.Via)
 	}
 	if fresh.Rule == "" {
 		fresh.Rule = v.RuleName()
 	}
 	if synthetic && len(b.names) >= maxNames && b.names[targetOf(addr, p.Port)] == nil {
-		return nil, fmt.Errorf("open %s for %s: this sandbox has learned %d names' ports already", addr, p.Name, maxNames)
+		return nil, fmt.Errorf("open %s for %s: this sandbox has reached the limit of %d names' ports", addr, p.Name, maxNames)
 	}
 	return fresh, nil
 }
 
-func (b *book) enter(p *permit) error {
+func (b *permitTable) enter(p *permit) error {
 	p.id = b.next
 	if p.id >= rangeBit {
 		return errors.New("this sandbox has used up its permits")
@@ -144,7 +143,7 @@ func (b *book) enter(p *permit) error {
 	return nil
 }
 
-func (b *book) under(t programsTarget, via netpolicy.Mode) []*permit {
+func (b *permitTable) under(t programsTarget, via netpolicy.Mode) []*permit {
 	if via == netpolicy.Gateway {
 		return b.names[t]
 	}
@@ -152,7 +151,7 @@ func (b *book) under(t programsTarget, via netpolicy.Mode) []*permit {
 	return under
 }
 
-func (b *book) file(addr netip.Addr, t programsTarget, via netpolicy.Mode, under []*permit) {
+func (b *permitTable) file(addr netip.Addr, t programsTarget, via netpolicy.Mode, under []*permit) {
 	if via == netpolicy.Gateway {
 		b.names[t] = under
 		b.known[addr] = under[len(under)-1].Name
@@ -161,27 +160,27 @@ func (b *book) file(addr netip.Addr, t programsTarget, via netpolicy.Mode, under
 	b.pins.Add(t, under)
 }
 
-func (b *book) put(t programsTarget, p *permit) error {
+func (b *permitTable) put(t programsTarget, p *permit) error {
 	if err := b.maps.Permits.Put(t, programsPermit{Id: p.id, Expires: uint64(p.until)}); err != nil {
 		return fmt.Errorf("open an address: %w", err)
 	}
 	return nil
 }
 
-func (b *book) shut(t programsTarget) {
+func (b *permitTable) remove(t programsTarget) {
 	if err := b.maps.Permits.Delete(t); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		b.errs = append(b.errs, fmt.Errorf("shut an address: %w", err))
 	}
 }
 
-func (b *book) takeErrs() []error {
+func (b *permitTable) takeErrs() []error {
 	errs := b.errs
 	b.errs = nil
 	return errs
 }
 
-// revisit decides again on everything that was opened, under the new policy, and shuts what that does not allow.
-func (b *book) revisit(policy *netpolicy.Policy) error {
+// revisit decides again on all permits, under the new policy, and removes those that it does not allow.
+func (b *permitTable) revisit(policy *netpolicy.Policy) error {
 	b.policy = policy
 	for id, p := range b.byID {
 		if id == resolverID || id&rangeBit != 0 || p.dead {
@@ -215,28 +214,28 @@ func (b *book) revisit(policy *netpolicy.Policy) error {
 	return errors.Join(b.takeErrs()...)
 }
 
-// reopen leaves at an address what still lives, and has the programs know the last of it.
-func (b *book) reopen(t programsTarget, under []*permit) (left []*permit, changed bool) {
+// reopen removes the dead permits of an address, and gives the programs the last remaining one.
+func (b *permitTable) reopen(t programsTarget, under []*permit) (left []*permit, changed bool) {
 	if !slices.ContainsFunc(under, func(p *permit) bool { return p.dead }) {
 		return under, false
 	}
 	last := under[len(under)-1]
 	left = slices.DeleteFunc(slices.Clone(under), func(p *permit) bool { return p.dead })
 	if len(left) == 0 {
-		b.shut(t)
+		b.remove(t)
 		return nil, true
 	}
 	if last.dead {
 		if err := b.put(t, left[len(left)-1]); err != nil {
-			b.shut(t)
+			b.remove(t)
 			b.errs = append(b.errs, err)
 		}
 	}
 	return left, true
 }
 
-// holds reports whether a flow may live on: it is the programs' judge, in Go.
-func (b *book) holds(k Key, f *programsFlow) bool {
+// holds reports whether a flow may continue: it is the programs' decision, in Go.
+func (b *permitTable) holds(k Key, f *programsFlow) bool {
 	switch {
 	case f.State&stateRevoked != 0:
 		return false
@@ -251,9 +250,8 @@ func (b *book) holds(k Key, f *programsFlow) bool {
 	return p != nil && !p.dead
 }
 
-// sweep forgets permits that nothing can rest on any more: neither an address
-// nor a flow knew them, twice in a row.
-func (b *book) sweep(inUse map[uint32]bool) error {
+// sweep removes permits that two consecutive sweeps found unused by addresses and flows.
+func (b *permitTable) sweep(inUse map[uint32]bool) error {
 	for _, under := range b.names {
 		for _, p := range under {
 			inUse[p.id] = true
@@ -280,8 +278,8 @@ func (b *book) sweep(inUse map[uint32]bool) error {
 	return nil
 }
 
-// explain returns the rule that came nearest to a packet that was denied. It runs under the fence's mu.
-func (b *book) explain(ev *Event, why int) {
+// explain returns the rule that is closest to a denied packet. The caller holds the fence's mu.
+func (b *permitTable) explain(ev *Event, why int) {
 	k := ev.Flow.Key
 	ev.Flow.Rule = netpolicy.Default
 	if k.Proto != "tcp" && k.Proto != "udp" || !k.Dst.Addr().IsValid() {

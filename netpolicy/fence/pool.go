@@ -12,31 +12,30 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Pool keeps fences ready that no one has used before. It belongs to one process.
+// Pool keeps unused fences ready. It belongs to one process.
 type Pool struct {
-	site    *space
-	ready   chan *Fence // as many as are kept
+	host    *space
+	ready   chan *Fence // its capacity is the size of the pool
 	stop    context.CancelFunc
 	filling sync.WaitGroup
 }
 
-// NewPool keeps n fences ready from now on. The namespace of the calling thread is
-// the site of them all.
+// NewPool returns a pool that keeps n fences ready. The calling thread's namespace is the host's for all of them.
 func NewPool(n int) (*Pool, error) {
 	if n < 1 {
 		return nil, errors.New("a pool keeps at least one fence")
 	}
-	site, err := currentSpace()
+	host, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Pool{site: site, ready: make(chan *Fence, n), stop: stop}
+	p := &Pool{host: host, ready: make(chan *Fence, n), stop: stop}
 	p.filling.Go(func() { p.fill(ctx) })
 	return p, nil
 }
 
-// fill makes fences until the pool is full. If one cannot be made it tries again after a while; Take returns the error.
+// fill makes fences until the pool is full. If that fails it retries after a pause; Take returns the error.
 func (p *Pool) fill(ctx context.Context) {
 	for ctx.Err() == nil {
 		f, err := p.make(ctx)
@@ -50,24 +49,24 @@ func (p *Pool) fill(ctx context.Context) {
 		select {
 		case p.ready <- f:
 		case <-ctx.Done():
-			_ = f.discard() // Close has nothing to say of a fence that no one saw
+			_ = f.discard() // Close has no reader for the error
 		}
 	}
 }
 
 func (p *Pool) make(ctx context.Context) (*Fence, error) {
-	site, err := p.site.again()
+	host, err := p.host.dup()
 	if err != nil {
 		return nil, err
 	}
-	f, err := build(ctx, site)
+	f, err := build(ctx, host)
 	if err != nil {
-		return nil, errors.Join(err, site.close())
+		return nil, errors.Join(err, host.close())
 	}
 	return f, nil
 }
 
-// Take returns a fence that is ready; if there is none it makes one.
+// Take returns a fence from the pool, or makes one if the pool is empty.
 func (p *Pool) Take(ctx context.Context, o Options) (*Fence, error) {
 	var f *Fence
 	select {
@@ -84,7 +83,7 @@ func (p *Pool) Take(ctx context.Context, o Options) (*Fence, error) {
 	return f, nil
 }
 
-// Close removes the fences that no one took. Take must not be called any more.
+// Close removes the unused fences. Take must not be called after it.
 func (p *Pool) Close() error {
 	p.stop()
 	p.filling.Wait()
@@ -94,19 +93,19 @@ func (p *Pool) Close() error {
 		case f := <-p.ready:
 			errs = append(errs, f.discard())
 		default:
-			return errors.Join(append(errs, p.site.close())...)
+			return errors.Join(append(errs, p.host.close())...)
 		}
 	}
 }
 
-// discard removes a fence that never began.
-func (f *Fence) discard() error { return errors.Join(f.release(), f.site.close()) }
+// discard removes a fence that was never used.
+func (f *Fence) discard() error { return errors.Join(f.release(), f.host.close()) }
 
-// again is the same namespace, held by descriptors of its own.
-func (s *space) again() (*space, error) {
+// dup returns the same namespace with separate descriptors.
+func (s *space) dup() (*space, error) {
 	fd, err := unix.FcntlInt(uintptr(s.handle), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("hold the site's namespace: %w", err)
+		return nil, fmt.Errorf("duplicate the host's namespace: %w", err)
 	}
 	other := &space{handle: netns.NsHandle(fd)}
 	return other, other.open()

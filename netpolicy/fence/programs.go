@@ -15,14 +15,14 @@ type programs struct {
 	ranges *ebpf.MapSpec // of one generation
 }
 
-// marks are numbers that only Custody and its walls know.
+// marks are random numbers that only Custody and its packet filters have.
 type marks struct {
-	pass   uint32 // on packets that were looked at
-	inject uint32 // on packets that Custody itself sends
-	part   uint32 // with a generation, on fragments that were looked at under it: see parts
+	pass   uint32 // on packets that were checked
+	inject uint32 // on packets that Custody sends
+	part   uint32 // combined with a generation, on fragments that were checked under it: see parts
 }
 
-// parts is the mark on fragments that were looked at under a generation.
+// parts returns the mark of fragments that were checked under a generation.
 func (m marks) parts(generation uint32) uint32 { return m.part ^ generation }
 
 // readPrograms prepares the programs, with the marks of one fence, for loading.

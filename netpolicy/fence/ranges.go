@@ -10,10 +10,9 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// rangesOf writes a policy's rules for ranges as a table in which the longest
-// match decides as netpolicy.Decide does: the ranges of rules allow, those with a
-// special purpose deny, and where both are the same range the rule names it. A key
-// begins with transport and port, so ports do not see each other.
+// rangesOf returns a policy's rules for ranges as a table in which the longest match decides as netpolicy.Decide does:
+// the ranges of rules allow, special-purpose ranges deny, and if both are the same range the rule names it. Keys begin
+// with transport and port, so that ports are independent.
 func rangesOf(p *netpolicy.Policy, allow func(*netpolicy.Rule, netpolicy.Port) uint32) map[programsRangeKey]uint32 {
 	table := map[programsRangeKey]uint32{}
 	for i := range p.Rules() {
@@ -41,8 +40,8 @@ func rangeKey(p netip.Prefix, port netpolicy.Port) programsRangeKey {
 	return programsRangeKey{Bits: 32 + uint32(p.Bits()), Proto: t.Proto, Family: t.Family, Port: t.Port, Addr: t.Addr}
 }
 
-// setRanges replaces the programs' table of ranges whole. If that fails there is none.
-func (b *book) setRanges(policy *netpolicy.Policy) error {
+// setRanges replaces the programs' table of ranges. If that fails the table is empty.
+func (b *permitTable) setRanges(policy *netpolicy.Policy) error {
 	before := b.ranges
 	b.ranges = map[uint32]bool{}
 	table := rangesOf(policy, b.rangePermit)
@@ -58,7 +57,7 @@ func (b *book) setRanges(policy *netpolicy.Policy) error {
 	if err != nil {
 		return b.noRanges(err)
 	}
-	defer fresh.Close() // the outer map holds it
+	defer fresh.Close() // the outer map has a reference
 	for key, id := range table {
 		if err := fresh.Put(key, id); err != nil {
 			return b.noRanges(err)
@@ -70,7 +69,7 @@ func (b *book) setRanges(policy *netpolicy.Policy) error {
 	return nil
 }
 
-func (b *book) noRanges(why error) error {
+func (b *permitTable) noRanges(why error) error {
 	err := b.maps.Ranges.Delete(uint32(0))
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		err = nil
@@ -81,8 +80,8 @@ func (b *book) noRanges(why error) error {
 	return nil
 }
 
-// rangePermit makes the permit of a rule for a range on one port.
-func (b *book) rangePermit(r *netpolicy.Rule, port netpolicy.Port) uint32 {
+// rangePermit makes the permit of a range rule for one port.
+func (b *permitTable) rangePermit(r *netpolicy.Rule, port netpolicy.Port) uint32 {
 	p := &permit{id: b.next | rangeBit, Permit: Permit{Port: port, Via: netpolicy.Direct, Rule: r.String()}}
 	b.next++
 	b.byID[p.id] = p

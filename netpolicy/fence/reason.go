@@ -1,7 +1,6 @@
 package fence
 
-// Why packets are dropped, as reasons stand in the record. The order is that of
-// enum reason in state.h.
+// Why packets are dropped, in the words of the record. The order is that of enum reason in state.h.
 const (
 	allowed = iota
 	notIP

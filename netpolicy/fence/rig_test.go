@@ -22,16 +22,15 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// The tests' little world. The site and the peer are namespaces of the test's own;
-// nothing touches the machine's.
+// The network of the tests. The host and the peer are namespaces that the test makes; the machine's network is not used.
 //
-//	guest namespace      fence's namespace       site                     peer
+//	guest namespace      fence's namespace       host                     peer
 //	eth0 =TAP= pump =TAP= tap0 ... up0 ====== cust0 ... wan ============ eth0
 //	198.18.0.2           198.18.0.1                   45.0.0.1           45.0.0.2
 //	fdc5:..::2           fdc5:..::1                   2a00:45::1         2a00:45::2
 var (
-	siteAddr4 = netip.MustParseAddr("45.0.0.1")
-	siteAddr6 = netip.MustParseAddr("2a00:45::1")
+	hostAddr4 = netip.MustParseAddr("45.0.0.1")
+	hostAddr6 = netip.MustParseAddr("2a00:45::1")
 	peerAddr4 = netip.MustParseAddr("45.0.0.2")
 	peerAddr6 = netip.MustParseAddr("2a00:45::2")
 	peers     = map[string]netip.Addr{"ipv4": peerAddr4, "ipv6": peerAddr6}
@@ -54,16 +53,16 @@ func testSpace(t testing.TB) *space {
 	return s
 }
 
-// newWorld makes site and peer with a cable between them.
-func newWorld(t testing.TB) (site, peer *space) {
+// newTopology makes the host and the peer with a link between them.
+func newTopology(t testing.TB) (host, peer *space) {
 	t.Helper()
-	site, peer = testSpace(t), testSpace(t)
+	host, peer = testSpace(t), testSpace(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "wan"
-	must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.handle)}))
-	end(t, site, "wan", siteAddr4, siteAddr6)
+	must(t, host.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.handle)}))
+	end(t, host, "wan", hostAddr4, hostAddr6)
 	end(t, peer, "eth0", peerAddr4, peerAddr6)
-	return site, peer
+	return host, peer
 }
 
 func end(t testing.TB, s *space, name string, addrs ...netip.Addr) {
@@ -87,16 +86,16 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// sightings gathers events.
-type sightings struct {
+// eventLog collects events.
+type eventLog struct {
 	mu   sync.Mutex
 	all  []Event
 	more chan struct{}
 }
 
-func newSightings() *sightings { return &sightings{more: make(chan struct{}, 1)} }
+func newEventLog() *eventLog { return &eventLog{more: make(chan struct{}, 1)} }
 
-func (s *sightings) add(ev Event) {
+func (s *eventLog) add(ev Event) {
 	s.mu.Lock()
 	s.all = append(s.all, ev)
 	s.mu.Unlock()
@@ -106,14 +105,14 @@ func (s *sightings) add(ev Event) {
 	}
 }
 
-func (s *sightings) list() []Event {
+func (s *eventLog) list() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.all)
 }
 
-// await waits for an event that matches.
-func (s *sightings) await(t testing.TB, what string, match func(Event) bool) Event {
+// await waits for a matching event.
+func (s *eventLog) await(t testing.TB, what string, match func(Event) bool) Event {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {
@@ -124,12 +123,12 @@ func (s *sightings) await(t testing.TB, what string, match func(Event) bool) Eve
 		select {
 		case <-s.more:
 		case <-deadline:
-			t.Fatalf("no event: %s; there were %s", what, tell(all))
+			t.Fatalf("no event: %s; there were %s", what, describe(all))
 		}
 	}
 }
 
-func tell(all []Event) string {
+func describe(all []Event) string {
 	var b strings.Builder
 	for _, ev := range all[:min(len(all), 30)] {
 		fmt.Fprintf(&b, "\n  %s %s %v->%v %q count %d", ev.State, ev.Flow.Proto, ev.Flow.Src, ev.Flow.Dst, ev.Reason, ev.Count)
@@ -137,33 +136,33 @@ func tell(all []Event) string {
 	return b.String()
 }
 
-func (s *sightings) await2(t testing.TB, state audit.FlowState, dst netip.AddrPort) Event {
+func (s *eventLog) await2(t testing.TB, state audit.FlowState, dst netip.AddrPort) Event {
 	t.Helper()
 	return s.await(t, string(state)+" "+dst.String(), func(ev Event) bool { return ev.State == state && ev.Flow.Dst == dst })
 }
 
-// newFence makes a fence in a site (nil: a fresh one) that enforces rules.
-func newFence(t testing.TB, site *space, rules ...netpolicy.Rule) (*Fence, *sightings) {
+// newFence makes a fence on a host (nil: a new one) that enforces rules.
+func newFence(t testing.TB, host *space, rules ...netpolicy.Rule) (*Fence, *eventLog) {
 	t.Helper()
-	return newFenceBy(t, nil, site, rules...)
+	return newFenceBy(t, nil, host, rules...)
 }
 
-// newFenceBy is newFence with gates that are attached in one way.
-func newFenceBy(t testing.TB, way attacher, site *space, rules ...netpolicy.Rule) (*Fence, *sightings) {
+// newFenceBy is newFence with gates that are attached by the attacher.
+func newFenceBy(t testing.TB, way attacher, host *space, rules ...netpolicy.Rule) (*Fence, *eventLog) {
 	t.Helper()
-	if site == nil {
-		site = testSpace(t)
+	if host == nil {
+		host = testSpace(t)
 	}
-	seen := newSightings()
+	seen := newEventLog()
 	var f *Fence
-	err := site.in(func() (err error) {
-		f, err = New(context.Background(), Options{Sighted: seen.add, attach: way})
+	err := host.in(func() (err error) {
+		f, err = New(context.Background(), Options{Observed: seen.add, attach: way})
 		return err
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close()) })
-	if !f.stands() {
-		t.Fatal(f.unraised)
+	if !f.installed() {
+		t.Fatal(f.installErr)
 	}
 	if rules != nil {
 		enforce(t, f, rules...)
@@ -180,7 +179,7 @@ func enforce(t testing.TB, f *Fence, rules ...netpolicy.Rule) []Flow {
 	return ended
 }
 
-// allow is a rule, such as allow("api.example.com", "tcp/443"); a word "direct" makes it so.
+// allow makes a rule, such as allow("api.example.com", "tcp/443"); the word "direct" sets its mode.
 func allow(pattern string, words ...string) netpolicy.Rule {
 	p, err := netpolicy.ParsePattern(pattern)
 	if err != nil {
@@ -205,7 +204,7 @@ func allow(pattern string, words ...string) netpolicy.Rule {
 
 func port(s string) netpolicy.Port { return allow("example.com", s).Ports[0] }
 
-// guest is a namespace that plays the VM: its eth0 is the other end of the fence's TAP.
+// guest is a namespace in the role of the VM: its eth0 is the other end of the fence's TAP.
 type guest struct {
 	*space
 	device *os.File
@@ -235,7 +234,7 @@ func newGuest(t testing.TB, f *Fence) *guest {
 	return g
 }
 
-// settle waits until the kernel takes the IPv6 address for its own, which it does in the background.
+// settle waits until the kernel accepts the IPv6 address, which it does in the background.
 func (s *space) settle(t testing.TB) {
 	t.Helper()
 	for range 1000 {
@@ -248,7 +247,7 @@ func (s *space) settle(t testing.TB) {
 	t.Fatal("the guest's IPv6 address never came up")
 }
 
-// plug carries frames between the two TAPs until the test ends.
+// plug copies frames between the two TAPs until the test ends.
 func (g *guest) plug(t testing.TB, far *os.File) {
 	var both sync.WaitGroup
 	both.Go(func() { carry(g.device, far) })
@@ -268,7 +267,7 @@ func carry(to, from *os.File) {
 		if err != nil {
 			return
 		}
-		_, _ = to.Write(b[:n]) // a frame that is refused is lost, as on a cable
+		_, _ = to.Write(b[:n]) // a rejected frame is lost
 	}
 }
 
@@ -298,7 +297,7 @@ func (s *space) listenPacket(t testing.TB, network, addr string) net.PacketConn 
 	return c
 }
 
-// echo sends each connection its own bytes back, until the listener closes.
+// echo sends each connection's bytes back, until the listener closes.
 func echo(t testing.TB, l net.Listener) {
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -316,7 +315,7 @@ func echo(t testing.TB, l net.Listener) {
 	t.Cleanup(func() { l.Close(); all.Wait() })
 }
 
-// pour sends to each connection without end. The function that it returns resets them all.
+// pour sends data to each connection continuously. The function that it returns resets them all.
 func pour(t testing.TB, l net.Listener) (reset func()) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards conns
@@ -362,7 +361,7 @@ func say(t testing.TB, c net.Conn, what string) {
 	}
 	b := make([]byte, len(what))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != what {
-		t.Fatalf("said %d bytes, heard %.40q, %v", len(what), b, err)
+		t.Fatalf("sent %d bytes, received %.40q, %v", len(what), b, err)
 	}
 }
 
@@ -372,7 +371,7 @@ type wire struct {
 	tap *os.File
 }
 
-// send writes a frame with an empty virtio-net header before it, and reports whether the TAP took it.
+// send writes a frame with an empty virtio-net header before it, and reports whether the TAP accepted it.
 func (w *wire) send(frame []byte) bool {
 	_, err := w.tap.Write(append(make([]byte, 10), frame...))
 	if err != nil && !errors.Is(err, unix.EINVAL) {
@@ -381,7 +380,7 @@ func (w *wire) send(frame []byte) bool {
 	return err == nil
 }
 
-// receive returns the next frame to the guest, or nil when none comes in time.
+// receive returns the next frame for the guest, or nil if none arrives in time.
 func (w *wire) receive(wait time.Duration) []byte {
 	b := make([]byte, 1<<17)
 	w.tap.SetReadDeadline(time.Now().Add(wait))

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace that only descriptors hold.
+// space is a network namespace without a name, to which only descriptors refer.
 type space struct {
 	handle netns.NsHandle
 	links  *netlink.Handle
 }
 
-// newSpace makes an empty namespace. The caller's thread stays where it is.
+// newSpace makes a namespace. The calling thread's namespace does not change.
 func newSpace() (*space, error) {
 	s := &space{handle: netns.None()}
 	err := elsewhere(func() error {
@@ -31,11 +31,11 @@ func newSpace() (*space, error) {
 	return s, s.open()
 }
 
-// currentSpace is the namespace of the calling thread.
+// currentSpace returns the namespace of the calling thread.
 func currentSpace() (*space, error) {
 	h, err := netns.Get()
 	if err != nil {
-		return nil, fmt.Errorf("find the own network namespace: %w", err)
+		return nil, fmt.Errorf("open the current network namespace: %w", err)
 	}
 	s := &space{handle: h}
 	return s, s.open()
@@ -43,12 +43,12 @@ func currentSpace() (*space, error) {
 
 func (s *space) open() (err error) {
 	if s.links, err = netlink.NewHandleAt(s.handle, unix.NETLINK_ROUTE); err != nil {
-		return errors.Join(fmt.Errorf("speak to a namespace's links (CAP_SYS_ADMIN and CAP_NET_ADMIN are needed: run as root): %w", err), s.handle.Close())
+		return errors.Join(fmt.Errorf("open a netlink socket in a namespace (CAP_SYS_ADMIN and CAP_NET_ADMIN are needed: run as root): %w", err), s.handle.Close())
 	}
 	return nil
 }
 
-// in runs do on a thread inside the namespace. Sockets made there stay there.
+// in runs do on a thread inside the namespace. Sockets that do makes stay in it.
 func (s *space) in(do func() error) error {
 	return elsewhere(func() error {
 		if err := netns.Set(s.handle); err != nil {
@@ -63,15 +63,15 @@ func (s *space) close() error {
 	return s.handle.Close()
 }
 
-// elsewhere runs do on a locked thread whose namespace do may change. A thread that
-// finds no way back is never used for anything else: it ends with its goroutine.
+// elsewhere runs do on a locked thread whose namespace do may change. If the thread cannot return to its namespace, it
+// is not reused: it ends with its goroutine.
 func elsewhere(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		home, err := netns.Get()
 		if err != nil {
-			done <- fmt.Errorf("find the own network namespace: %w", err)
+			done <- fmt.Errorf("open the current network namespace: %w", err)
 			return
 		}
 		defer home.Close()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the programs and Custody share: maps, records, constants of one fence. */
+/* Shared by the programs and Custody: the maps, records and constants of one fence. */
 #pragma once
 
 #include "kernel.h"
@@ -13,7 +13,7 @@
 #define KEPT 65536
 #define DATAGRAMS 1024
 
-/* Why a packet was dropped. reason.go gives the words, in this order. */
+/* Why a packet was dropped. reason.go has the texts, in this order. */
 enum reason {
 	ALLOWED,
 	NOT_IP,
@@ -39,14 +39,14 @@ enum reason {
 	REASONS,
 };
 
-/* not a reason: the frame is an ARP packet as it should be */
+/* not a reason: the frame is a valid ARP packet */
 #define IS_ARP 255
 
 #define PERMIT_RESOLVER 1
-/* a permit of a rule for a range, which holds only in its own generation */
+/* a permit of a rule for a range, which is valid only in its own generation */
 #define PERMIT_RANGE 0x80000000
 
-/* a flow as the guest sees it; IPv4 addresses stand in the first 4 bytes */
+/* a flow as the guest sees it; IPv4 addresses are in the first 4 bytes */
 struct flow_key {
 	u32 peer[4];
 	__be16 peer_port;
@@ -81,7 +81,7 @@ struct flow {
 	u64 state;
 };
 
-/* where a packet goes */
+/* the destination of a packet */
 struct target {
 	u32 addr[4];
 	__be16 port;
@@ -90,7 +90,7 @@ struct target {
 };
 
 struct range_key {
-	u32 bits; /* that count: 32 for what comes before addr, and those of the range */
+	u32 bits; /* prefix length: 32 for the fields before addr, plus that of the range */
 	u8 proto;
 	u8 family;
 	__be16 port;
@@ -111,7 +111,7 @@ enum event_kind {
 
 #define QUOTE 64
 
-/* a UDP datagram that comes in fragments */
+/* a fragmented UDP datagram */
 struct datagram_key {
 	u32 peer[4];
 	u32 id;
@@ -124,7 +124,7 @@ struct datagram {
 	__be16 guest_port;
 	__be16 peer_port;
 	u32 size; /* bytes, UDP's header included */
-	u32 next; /* where the next fragment begins */
+	u32 next; /* offset of the next fragment */
 };
 
 struct event {
@@ -136,7 +136,7 @@ struct event {
 	u64 total; /* denials for this reason so far, this one included */
 	u32 size;  /* bytes of quote that are set */
 	u32 inbound;
-	u8 quote[QUOTE]; /* of the denied packet, from its network header on */
+	u8 quote[QUOTE]; /* the denied packet, from its network header on */
 };
 
 struct {
@@ -147,7 +147,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* address and port pairs that were handed out */
+/* opened pairs of address and port */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -156,7 +156,7 @@ struct {
 	__type(value, struct permit);
 } permits SEC(".maps");
 
-/* ids of the permits on which a flow may still rest */
+/* ids of the permits that flows may still use */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -165,7 +165,7 @@ struct {
 	__type(value, u32);
 } ids SEC(".maps");
 
-/* The ranges of the current generation, as an id or 0 for none. Replaced whole. */
+/* The current generation's ranges: an id, or 0 for none. The whole map is replaced. */
 struct ranges_of_generation {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -182,8 +182,8 @@ struct {
 } ranges SEC(".maps");
 
 /*
- * What the site keeps from direct flows: its own addresses and those of no single host, as 1;
- * those of its own that the policy names, as 0. Transport and port of a key are 0.
+ * Addresses that direct flows must not reach: the host's own and those that are not unicast, as 1;
+ * host addresses that the policy names, as 0. Transport and port of a key are 0.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -193,7 +193,7 @@ struct {
 	__type(value, u32);
 } kept SEC(".maps");
 
-/* of which the first fragment has passed and the last has not */
+/* datagrams of which the first fragment has passed, but not the last */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, DATAGRAMS);
@@ -207,9 +207,9 @@ struct {
 } events SEC(".maps");
 
 /* set once, before the programs are loaded */
-const volatile u32 pass_mark;	/* on what was checked */
-const volatile u32 inject_mark; /* on what Custody itself sends */
-const volatile u32 part_mark;	/* on fragments that were checked, exclusive or the generation */
+const volatile u32 pass_mark;	/* on checked packets */
+const volatile u32 inject_mark; /* on packets that Custody sends */
+const volatile u32 part_mark;	/* on checked fragments, combined with the generation by exclusive or */
 const volatile u16 guest_mac[3];
 const volatile u16 gateway_mac[3];
 const volatile __be32 guest4;
@@ -219,15 +219,15 @@ const volatile __be32 synthetic4_mask;
 const volatile __be32 guest6[4];
 const volatile __be16 resolver_port;
 
-/* only so that their layouts reach the Go side */
+/* unused: they export the layouts to Go */
 const struct event *layout_event __attribute__((unused));
 const struct range_key *layout_range_key __attribute__((unused));
 
-u32 generation;		/* of the policy; a flow of another is looked at again */
+u32 generation;		/* of the policy; flows of another generation are checked again */
 u64 denials[REASONS];	/* exact */
-u64 lost;		/* records for which the ring had no room */
+u64 lost;		/* records that the ring buffer had no space for */
 
-/* denied packets that are reported singly: RATE a second, BURST at a time, for each direction */
+/* limits of the denied packets with an event: RATE a second, BURST at a time, for each direction */
 #define RATE 200
 #define BURST 400
 struct bucket {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule is one of nft's: what has to match, then what to do.
+// rule is an nftables rule: matches, then a verdict.
 type rule []expr.Any
 
 func match(parts ...rule) rule {
@@ -21,12 +21,12 @@ func match(parts ...rule) rule {
 	return r
 }
 
-// meta compares a packet's property with bytes.
+// meta compares a packet's metadata with bytes.
 func meta(key expr.MetaKey, op expr.CmpOp, data []byte) rule {
 	return rule{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 
-// A name with a zero behind it is the whole name; without, any that begins so.
+// A name that ends with a zero byte is the whole name; without it, it is a prefix.
 func from(device string) rule { return meta(expr.MetaKeyIIFNAME, expr.CmpOpEq, whole(device)) }
 func to(device string) rule   { return meta(expr.MetaKeyOIFNAME, expr.CmpOpEq, whole(device)) }
 
@@ -42,7 +42,7 @@ func fromAnyNamed(prefix string) rule {
 	return meta(expr.MetaKeyIIFNAME, expr.CmpOpEq, []byte(prefix))
 }
 
-// of matches packets of a family, netlink.FAMILY_V4 or FAMILY_V6, which nft numbers likewise.
+// of matches packets of a family, netlink.FAMILY_V4 or FAMILY_V6, which are nftables' numbers too.
 func of(family int) rule { return meta(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{byte(family)}) }
 
 func marked(mark uint32) rule {
@@ -80,7 +80,8 @@ func answering() rule {
 	}
 }
 
-// towards compares with what an address is to the namespace: RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST and so on.
+// towards compares the type of the destination address in the namespace: RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST and so
+// on.
 func towards(op expr.CmpOp, kind uint32) rule {
 	return rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: 1, Data: binary.NativeEndian.AppendUint32(nil, kind)}}
 }
@@ -89,7 +90,7 @@ func accept() rule     { return rule{&expr.Verdict{Kind: expr.VerdictAccept}} }
 func drop() rule       { return rule{&expr.Verdict{Kind: expr.VerdictDrop}} }
 func masquerade() rule { return rule{&expr.Masq{}} }
 
-// chain is one of nft's base chains with its rules.
+// chain is an nftables base chain with its rules.
 type chain struct {
 	name     string
 	hook     *nftables.ChainHook
@@ -99,7 +100,7 @@ type chain struct {
 	rules    []rule
 }
 
-// addChains puts chains into a table in the batch that the connection gathers.
+// addChains adds chains to a table in the connection's batch.
 func addChains(c *nftables.Conn, t *nftables.Table, chains []chain) {
 	for _, ch := range chains {
 		policy := nftables.ChainPolicyAccept

@@ -17,9 +17,10 @@ const (
 	linkMTU = 1500
 )
 
-// quiet are the settings with which the namespace sends nothing on its own, learns nothing from the guest and forwards
-// nothing. Answers of its kernel carry the mark of the packet that they answer. Sockets whose process was killed hold a
-// namespace until they time out: that has to take seconds, or the namespace would outlive its sandbox by minutes.
+// quiet are settings with which the namespace sends nothing on its own, learns nothing from the guest and forwards
+// nothing. Replies of its kernel carry the mark of the packet that they answer. Sockets of killed processes keep a
+// namespace alive until they time out: the timeouts are seconds, because otherwise the namespace would outlive its
+// sandbox by minutes.
 var quiet = sysctls{
 	"ipv4/tcp_orphan_retries":                "3",
 	"ipv4/tcp_fin_timeout":                   "5",
@@ -43,8 +44,8 @@ var quiet = sysctls{
 	"ipv6/conf/default/dad_transmits":        "0",
 }
 
-// newTap makes the guest's device in the namespace of the calling thread. The device lives as long as the namespace, so
-// that closing its last descriptor does not wait for the kernel to remove it.
+// newTap makes the guest's device in the calling thread's namespace. The device exists as long as the namespace, so
+// closing its last descriptor does not wait for the kernel to remove it.
 func newTap() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -65,8 +66,8 @@ func newTap() (*os.File, error) {
 	return os.NewFile(uintptr(fd), tapName), nil
 }
 
-// cable brings the TAP up with the addresses that every guest knows.
-func (s *space) cable() error {
+// configure brings the TAP up with the addresses that every guest uses.
+func (s *space) configure() error {
 	lo, err := s.links.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the loopback device: %w", err)
@@ -109,9 +110,8 @@ func (s *space) neighbour(index int, addr netip.Addr, mac net.HardwareAddr) erro
 	})
 }
 
-// anyIP makes every synthetic address one of the namespace's own, so that one
-// socket takes connections to all. The route stands in the main table, where the link's
-// own longer prefix comes before it.
+// anyIP makes every synthetic address a local address of the namespace, so that one socket accepts connections to all.
+// The route is in the main table, where the link's longer prefix has precedence.
 func (s *space) anyIP(lo int) error {
 	return s.links.RouteReplace(&netlink.Route{
 		LinkIndex: lo, Dst: ipNet(netpolicy.Synthetic), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_HOST,

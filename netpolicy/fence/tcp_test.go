@@ -15,8 +15,8 @@ import (
 
 var shop = netip.MustParseAddr("198.18.1.7")
 
-// gatewayFence is a fence in which shop.example has the synthetic address shop.
-func gatewayFence(t testing.TB) (*Fence, *guest, *sightings) {
+// gatewayFence returns a fence in which shop.example has the synthetic address shop.
+func gatewayFence(t testing.TB) (*Fence, *guest, *eventLog) {
 	f, seen := newFence(t, nil, allow("shop.example", "tcp/443"))
 	must(t, f.Open(shop, Permit{Name: "shop.example", Port: port("tcp/443"), Via: netpolicy.Gateway, DNSSeq: 9}, time.Time{}))
 	return f, newGuest(t, f), seen
@@ -34,12 +34,12 @@ func TestGuestReachesGatewaySocket(t *testing.T) {
 	dst := netip.MustParseAddrPort("198.18.1.7:443")
 	open := seen.await2(t, audit.FlowOpen, dst)
 	if open.Flow.Name != "shop.example" || open.Flow.Rule != "shop.example tcp/443" || open.Flow.DNSSeq != 9 || open.Flow.Via != netpolicy.Gateway || open.Flow.Generation != 1 {
-		t.Errorf("open event says %+v", open.Flow)
+		t.Errorf("open event has %+v", open.Flow)
 	}
 	c.Close()
 	closed := seen.await2(t, audit.FlowClose, dst)
 	if closed.Flow.PacketsOut < 4 || closed.Flow.PacketsIn < 3 || closed.Flow.Last.Before(closed.Flow.Began) {
-		t.Errorf("close event says %+v", closed.Flow)
+		t.Errorf("close event has %+v", closed.Flow)
 	}
 	if got, ok := f.Flow(closed.Flow.Key); !ok || got != closed.Flow {
 		t.Errorf("Flow of an ended flow: %+v, %v; want %+v", got, ok, closed.Flow)
@@ -74,8 +74,8 @@ func TestResolverIsReachedByBothTransports(t *testing.T) {
 	}
 }
 
-// A program that tries what is not allowed gets an error immediately.
-func TestDeniedAttemptFailsAtOnce(t *testing.T) {
+// A denied connection attempt fails immediately with an error.
+func TestDeniedAttemptFailsImmediately(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		network, addr string
@@ -108,7 +108,7 @@ func TestDeniedAttemptFailsAtOnce(t *testing.T) {
 	}
 }
 
-func TestDenialNamesTheNearestRule(t *testing.T) {
+func TestDenialNamesTheClosestRule(t *testing.T) {
 	t.Parallel()
 	_, g, seen := gatewayFence(t)
 	_, err := g.dial("tcp", "198.18.1.7:80")
@@ -145,19 +145,19 @@ func TestRevokeEndsGatewayFlow(t *testing.T) {
 	}
 	ev := seen.await2(t, audit.FlowRevoke, ended[0].Dst)
 	if ev.Flow.Key != ended[0].Key || ev.Flow.BytesIn < ended[0].BytesIn {
-		t.Errorf("revoke event says %+v, Enforce %+v", ev.Flow, ended[0])
+		t.Errorf("revoke event has %+v, Enforce returned %+v", ev.Flow, ended[0])
 	}
 	if _, err := g.dial("tcp", "198.18.1.7:443"); err == nil {
 		t.Error("the revoked name is open")
 	}
 	for _, ev := range seen.list() {
 		if ev.State == audit.FlowClose {
-			t.Errorf("a revoked flow was reported as closed, too: %+v", ev)
+			t.Errorf("a revoked flow was also reported as closed: %+v", ev)
 		}
 	}
 }
 
-// A rule that changes in its text only ends nothing.
+// A change of only the text of a rule ends no flow.
 func TestFlowOutlivesChangeThatAllowsIt(t *testing.T) {
 	t.Parallel()
 	f, g, seen := gatewayFence(t)

@@ -14,66 +14,65 @@ import (
 
 const (
 	uplinkName = "up0"
-	sitePrefix = "cust"
+	hostPrefix = "cust"
 	maxUplinks = 1 << 15 // pairs in 198.19.0.0/16
 )
 
-// The cables between sandboxes and site take their addresses out of these, a
-// pair each: the even one is the site's.
+// The ranges of the uplinks' addresses. Each uplink has a pair: the even address is the host's.
 var (
 	uplinks4 = netip.MustParsePrefix("198.19.0.0/16")
 	uplinks6 = netip.MustParsePrefix("fdc5:7a1c:19d3::/112")
 
 	uplinkMAC = net.HardwareAddr{0x02, 0xc0, 0xde, 1, 0, 2}
-	siteMAC   = net.HardwareAddr{0x02, 0xc0, 0xde, 1, 0, 1}
+	hostMAC   = net.HardwareAddr{0x02, 0xc0, 0xde, 1, 0, 1}
 )
 
-// uplink is the cable that direct flows take: up0 in the sandbox's namespace,
-// cust<n> in the site, which is the namespace that Custody runs in.
+// uplink is the veth pair of direct flows: up0 in the sandbox's namespace, cust<n> in the host's namespace, which is the
+// one that Custody runs in.
 type uplink struct {
-	sandbox, site *space
-	name          string // of the site's end
+	sandbox, host *space
+	name          string // of the host's end
 	number        int
 	guard         *guard
 	forwarding    *forwarding
 }
 
-// newUplink lays the cable. Nothing passes it before its ends are up, and those
-// come up behind both walls.
-func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs, m marks, generation uint32) (u *uplink, err error) {
-	u = &uplink{sandbox: sandbox, site: site}
+// newUplink makes the veth pair. No packet passes it until its ends are up, and both packet filters are installed before
+// that.
+func newUplink(ctx context.Context, sandbox, host *space, g *gates, p *programs, m marks, generation uint32) (u *uplink, err error) {
+	u = &uplink{sandbox: sandbox, host: host}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, u.close(m))
 			u = nil
 		}
 	}()
-	if err := u.plug(ctx); err != nil {
+	if err := u.makeVeth(ctx); err != nil {
 		return u, err
 	}
-	index, err := u.end(sandbox, uplinkName, 1)
+	index, err := u.configure(sandbox, uplinkName, 1)
 	if err != nil {
 		return u, err
 	}
-	if err := sandbox.in(func() error { return g.stand(index, fromUplink) }); err != nil {
+	if err := sandbox.in(func() error { return g.attachTo(index, fromUplink) }); err != nil {
 		return u, err
 	}
 	if err := g.admit(fromUplink, p.FromUplink); err != nil {
 		return u, err
 	}
-	if u.guard, err = newGuard(site, u); err != nil {
+	if u.guard, err = newGuard(host, u); err != nil {
 		return u, err
 	}
-	if err := sandbox.raiseWall(m, generation); err != nil {
+	if err := sandbox.writeTable(m, generation); err != nil {
 		return u, err
 	}
-	if _, err := u.end(site, u.name, 0); err != nil {
+	if _, err := u.configure(host, u.name, 0); err != nil {
 		return u, err
 	}
 	if err := u.route(sandbox); err != nil {
 		return u, err
 	}
-	if u.forwarding, err = forward(ctx, site, u.name); err != nil {
+	if u.forwarding, err = forward(ctx, host, u.name); err != nil {
 		return u, err
 	}
 	if err := u.guard.write(nil, u.forwarding.opened()); err != nil {
@@ -82,17 +81,17 @@ func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs,
 	return u, sandbox.in(func() error { return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set() })
 }
 
-// plug makes the pair of devices under the first number that is free.
-func (u *uplink) plug(ctx context.Context) error {
-	mtu := u.site.mtu()
+// makeVeth makes the veth pair with the first free number.
+func (u *uplink) makeVeth(ctx context.Context) error {
+	mtu := u.host.mtu()
 	for u.number = range maxUplinks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		u.name = sitePrefix + strconv.Itoa(u.number)
+		u.name = hostPrefix + strconv.Itoa(u.number)
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = u.name, mtu, siteMAC
-		err := u.site.links.LinkAdd(&netlink.Veth{
+		attrs.Name, attrs.MTU, attrs.HardwareAddr = u.name, mtu, hostMAC
+		err := u.host.links.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: uplinkName, PeerMTU: uint32(mtu), PeerHardwareAddr: uplinkMAC,
 			PeerNamespace: netlink.NsFd(u.sandbox.handle),
 		})
@@ -101,22 +100,22 @@ func (u *uplink) plug(ctx context.Context) error {
 		}
 		if err != nil {
 			u.name = ""
-			return fmt.Errorf("lay the cable for direct flows: %w", err)
+			return fmt.Errorf("make the veth pair for direct flows: %w", err)
 		}
 		return nil
 	}
 	u.name = ""
-	return fmt.Errorf("lay the cable for direct flows: %d sandboxes have one already", maxUplinks)
+	return fmt.Errorf("make the veth pair for direct flows: the limit of %d sandboxes is reached", maxUplinks)
 }
 
-// end gives one end its addresses (side 0 is the site's), its neighbour, and brings it up.
-func (u *uplink) end(s *space, name string, side int) (index int, err error) {
+// configure sets the addresses and the neighbours of one end (side 0 is the host's), and brings it up.
+func (u *uplink) configure(s *space, name string, side int) (index int, err error) {
 	l, err := s.links.LinkByName(name)
 	if err != nil {
 		return 0, fmt.Errorf("find the end %s of the uplink: %w", name, err)
 	}
 	index = l.Attrs().Index
-	mac := []net.HardwareAddr{uplinkMAC, siteMAC}[side]
+	mac := []net.HardwareAddr{uplinkMAC, hostMAC}[side]
 	err = s.in(func() error {
 		return sysctls{"ipv6/conf/" + name + "/accept_ra": "0", "ipv6/conf/" + name + "/autoconf": "0",
 			"ipv6/conf/" + name + "/addr_gen_mode": "1", "ipv6/conf/" + name + "/disable_ipv6": "0"}.set()
@@ -137,7 +136,7 @@ func (u *uplink) end(s *space, name string, side int) (index int, err error) {
 	return index, nil
 }
 
-// addr is the address of a side, in a range whose last 16 bits count them.
+// addr returns the address of a side, in a range whose last 16 bits are its number.
 func (u *uplink) addr(in netip.Prefix, side int) netip.Addr {
 	b := in.Addr().AsSlice()
 	n := u.number*2 + side
@@ -146,7 +145,7 @@ func (u *uplink) addr(in netip.Prefix, side int) netip.Addr {
 	return a
 }
 
-// route leads what is not the sandbox's own to the site.
+// route sets the sandbox's default routes to the host.
 func (u *uplink) route(s *space) error {
 	l, err := s.links.LinkByName(uplinkName)
 	if err != nil {
@@ -160,14 +159,13 @@ func (u *uplink) route(s *space) error {
 		}
 		err := s.links.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(all), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
 		if err != nil {
-			return fmt.Errorf("lead direct flows to the site: %w", err)
+			return fmt.Errorf("route direct flows to the host: %w", err)
 		}
 	}
 	return nil
 }
 
-// mtu is the smallest of the devices that lead out of the site, so that the
-// sandbox hears of it at the first hop.
+// mtu returns the smallest MTU of the devices with default routes, so that the first hop reports it to the sandbox.
 func (s *space) mtu() int {
 	mtu := linkMTU
 	routes, err := s.links.RouteList(nil, netlink.FAMILY_ALL)
@@ -185,16 +183,16 @@ func (s *space) mtu() int {
 	return mtu
 }
 
-// close takes the cable away, and with it all that it needed.
+// close removes the veth pair, its tables and settings.
 func (u *uplink) close(m marks) error {
 	var errs []error
 	errs = append(errs, u.sandbox.in(func() error { return sysctls{"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0"}.set() }))
 	if u.name != "" {
-		if l, err := u.site.links.LinkByName(u.name); err == nil {
-			errs = append(errs, u.site.links.LinkDel(l))
+		if l, err := u.host.links.LinkByName(u.name); err == nil {
+			errs = append(errs, u.host.links.LinkDel(l))
 		}
 	}
-	errs = append(errs, u.sandbox.raiseWall(m, 0))
+	errs = append(errs, u.sandbox.writeTable(m, 0))
 	if u.forwarding != nil {
 		errs = append(errs, u.forwarding.restore(context.Background()))
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Which flows are allowed, what they carried, and what is reported of it. */
+/* Decides on flows, counts their packets and reports events. */
 #pragma once
 
 #include "packet.h"
@@ -19,12 +19,12 @@ static __always_inline struct event *record(u32 kind, struct packet *p)
 	return e;
 }
 
-static __always_inline void tell(u32 kind, struct packet *p, struct flow *f)
+static __always_inline void report(u32 kind, struct packet *p, struct flow *f)
 {
 	struct event *e;
 
 	if (f->permit == PERMIT_RESOLVER)
-		return; /* the resolver records each question itself */
+		return; /* the resolver records each query itself */
 	e = record(kind, p);
 	if (!e)
 		return;
@@ -52,9 +52,9 @@ static __always_inline bool take_token(const u32 direction, u64 now)
 }
 
 /*
- * Returns the smaller of size, which is at least 1, and QUOTE. Verifiers differ in what
- * they learn from a comparison; from a mask all learn the bounds. The barriers keep the
- * compiler from removing what it, unlike them, can prove to have no effect.
+ * Returns the smaller of size, which is at least 1, and QUOTE. Not all verifiers derive
+ * bounds from a comparison, but all do from a mask. The barriers prevent the compiler from
+ * removing the mask, which it can prove to have no effect.
  */
 static __always_inline u32 bounded(u32 size)
 {
@@ -136,7 +136,7 @@ static __always_inline u32 by_range(struct flow_key *k)
 	return id ? *id : 0;
 }
 
-/* Whether the site drops what goes there, whatever the policy says: its table of nft does. */
+/* Whether the host's nftables drop packets to this address, whatever the policy. */
 static __always_inline bool withheld(struct flow_key *k)
 {
 	struct range_key r = {
@@ -176,7 +176,7 @@ static __always_inline u32 permitted(struct flow_key *k, u64 now, u32 *id)
 	return p ? EXPIRED : NOT_PERMITTED;
 }
 
-/* Looks again at a flow that was judged under another generation. */
+/* Checks again a flow that was allowed under another generation. */
 static __always_inline u32 judge(struct flow *f, struct flow_key *k, u32 current)
 {
 	u32 id = f->permit;
@@ -211,7 +211,7 @@ static __always_inline void follow_tcp(struct flow *f, struct packet *p, const b
 	u64 state = 0;
 
 	if (p->flags & TCP_RST) {
-		/* One of the peer's counts only if the guest will take it for such. */
+		/* A reset of the peer counts only if the guest will accept it. */
 		if (out || !(f->state & STATE_ANSWERED) || p->seq == f->guest_ack || p->seq == f->peer_next)
 			state = STATE_RST;
 	} else if (out) {
@@ -233,7 +233,7 @@ static __always_inline void follow_tcp(struct flow *f, struct packet *p, const b
 		__sync_fetch_and_or(&f->state, state);
 }
 
-/* A frame that is to be cut into segments counts as those. */
+/* A frame that is segmented later counts as its segments. */
 static __always_inline void account(struct __sk_buff *skb, struct flow *f, struct packet *p, const bool out, u64 now)
 {
 	u64 bytes = skb->len, packets = 1;

@@ -21,21 +21,21 @@ const (
 
 const sweepEvery = time.Second
 
-// watcher reports what happens, in order. It belongs to one goroutine.
+// watcher reports events in order. Only one goroutine uses it.
 //
 //	ring ------------ open, close (replaced), deny --+
-//	table, each 1 s - open (ring was full), close ---+--> Sighted
+//	table, each 1 s - open (ring was full), close ---+--> Observed
 //	Enforce --------- revoke ------------------------+
 type watcher struct {
-	f    *Fence
-	ring *ringbuf.Reader
-	open map[Key]Flow    // reported as open
-	told [reasons]uint64 // denials
-	lost uint64          // records of the ring that were seen to be missing
-	gap  uint64          // of those, what the next event has to say
+	f        *Fence
+	ring     *ringbuf.Reader
+	open     map[Key]Flow    // reported as open
+	reported [reasons]uint64 // reported denials
+	lost     uint64          // records of the ring buffer that were found missing
+	gap      uint64          // of those, the number to report with the next event
 }
 
-// watch runs until the context ends, and then reports the end of all flows.
+// watch runs until ctx ends, and then reports the end of all flows.
 func (w *watcher) watch(ctx context.Context) {
 	defer w.ring.Close()
 	next := time.Now().Add(sweepEvery)
@@ -54,8 +54,8 @@ func (w *watcher) watch(ctx context.Context) {
 			w.tick(false)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			w.f.mu.Lock()
-			w.f.failed(fmt.Errorf("read what the programs tell, nothing passes now: %w", err))
-			w.f.seal() // no one could see what passes
+			w.f.failed(fmt.Errorf("read the programs' events, nothing passes now: %w", err))
+			w.f.seal() // traffic could not be observed
 			w.f.mu.Unlock()
 			return
 		}
@@ -64,8 +64,8 @@ func (w *watcher) watch(ctx context.Context) {
 	w.closeAll()
 }
 
-// tick reports what others left to be reported. Totals and ends are read before the ring
-// is emptied, so that whatever the ring has on them was reported before.
+// tick reports pending events. It reads totals and ends before it empties the ring buffer, so that the ring buffer's
+// events on them are reported first.
 func (w *watcher) tick(sweep bool) {
 	f := w.f
 	var live []Flow
@@ -73,7 +73,7 @@ func (w *watcher) tick(sweep bool) {
 	if sweep {
 		var err, err2 error
 		if f.direct.uplink != nil {
-			err = f.direct.keep(f.direct.named) // the site's addresses may be others now
+			err = f.direct.keep(f.direct.named) // the host's addresses may have changed
 		}
 		if _, live, err2 = f.ledger.review(now()); err != nil || err2 != nil {
 			f.failed(errors.Join(err, err2))
@@ -100,7 +100,7 @@ func (w *watcher) tick(sweep bool) {
 	}
 	for why, total := range totals {
 		if n := w.account(why, total); n > 0 {
-			w.tell(Event{State: audit.FlowDeny, Reason: reasonText[why], Count: n})
+			w.report(Event{State: audit.FlowDeny, Reason: reasonText[why], Count: n})
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (w *watcher) drain() {
 	}
 }
 
-// missing reports the end of flows that were replaced while the ring was full.
+// missing reports the end of flows that were replaced while the ring buffer was full.
 func (w *watcher) missing(live []Flow) {
 	if len(w.open) == len(live) {
 		return
@@ -131,37 +131,37 @@ func (w *watcher) missing(live []Flow) {
 	}
 }
 
-func (w *watcher) tell(ev Event) {
+func (w *watcher) report(ev Event) {
 	ev.Lost, w.gap = w.gap, 0
 	if ev.Time.IsZero() {
 		ev.Time = time.Now().UTC()
 	}
-	w.f.sighted(ev)
+	w.f.observed(ev)
 }
 
-// begin reports that a flow is open, once.
+// begin reports once that a flow is open.
 func (w *watcher) begin(flow Flow) {
 	if old, ok := w.open[flow.Key]; ok && old.began == flow.began {
 		return
 	}
 	w.open[flow.Key] = flow
-	w.tell(Event{State: audit.FlowOpen, Flow: flow, Time: flow.Began})
+	w.report(Event{State: audit.FlowOpen, Flow: flow, Time: flow.Began})
 }
 
-// end reports a flow's end, and first its beginning if the ring had no space for that.
+// end reports a flow's end, and first its beginning if that record was lost.
 func (w *watcher) end(ev Event) {
 	w.begin(ev.Flow)
 	delete(w.open, ev.Flow.Key)
-	w.tell(ev)
+	w.report(ev)
 }
 
-// account returns how many denials up to a total were not reported yet.
+// account returns how many of the denials up to a total have not been reported.
 func (w *watcher) account(why int, total uint64) uint64 {
-	if total <= w.told[why] {
+	if total <= w.reported[why] {
 		return 0
 	}
-	n := total - w.told[why]
-	w.told[why] = total
+	n := total - w.reported[why]
+	w.reported[why] = total
 	return n
 }
 
@@ -182,18 +182,17 @@ func (w *watcher) take(sample []byte) {
 	}
 	w.f.mu.Unlock()
 	switch {
-	case over: // its end is reported, or waits in pending
+	case over: // its end has been reported or is pending
 	case e.Kind == eventOpen:
 		w.begin(flow)
-	case e.Flow.State&stateRevoked != 0: // the guest was quicker than the review
+	case e.Flow.State&stateRevoked != 0: // before the review reported it
 		w.end(Event{State: audit.FlowRevoke, Flow: flow, Reason: reasonText[revoked], Time: w.f.ledger.time(e.Time)})
 	default:
 		w.end(Event{State: audit.FlowClose, Flow: flow, Time: w.f.ledger.time(e.Time)})
 	}
 }
 
-// deny reports a denied packet, and answers the guest so that its program fails
-// immediately with an error rather than hang.
+// deny reports a denied packet, and answers the guest so that its program fails immediately instead of waiting.
 func (w *watcher) deny(e *programsEvent) {
 	why := int(e.Reason)
 	if why >= reasons {
@@ -204,16 +203,16 @@ func (w *watcher) deny(e *programsEvent) {
 	}
 	w.f.mu.Lock()
 	ev.Flow = Flow{Key: keyOf(e.Key), Generation: w.f.generation}
-	w.f.book.explain(&ev, why)
+	w.f.permits.explain(&ev, why)
 	w.f.mu.Unlock()
 	quote := e.Quote[:min(int(e.Size), len(e.Quote))]
 	if !ev.Inbound {
 		w.f.inject.answer(why, quote)
 	}
-	w.tell(ev)
+	w.report(ev)
 }
 
-// closeAll reports the end of what is left.
+// closeAll reports the end of the remaining flows.
 func (w *watcher) closeAll() {
 	f := w.f
 	f.mu.Lock()

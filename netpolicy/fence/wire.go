@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// The programs' keys hold addresses and ports in the order of the network.
+// Addresses and ports in the programs' keys are in network byte order.
 
 const (
 	protoTCP = 6
@@ -114,5 +114,5 @@ func now() instant {
 	return instant(t.Nano())
 }
 
-// at is the instant of a time to come.
+// at returns the instant of a future time.
 func at(t time.Time) instant { return instant(int64(now()) + int64(time.Until(t))) }

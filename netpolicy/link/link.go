@@ -1,14 +1,13 @@
-// Package link holds the addresses between a guest and its gateway. It imports
-// nothing of ours, so that the guest's init knows them without the policy.
+// Package link has the addresses of the link between a guest and its gateway. It imports no other package of Custody, so
+// that the guest's init does not contain the policy.
 //
-// The link is the same in every sandbox, so that a restored guest finds the
-// addresses of its snapshot. Each stands in a network namespace of its own;
-// none of these addresses is seen outside of it.
+// The link is the same in every sandbox, so that a restored guest finds the addresses of its snapshot. Each sandbox has
+// a separate network namespace; the addresses are not visible outside of it.
 package link
 
 import "net/netip"
 
-// Both ends have static neighbours: no ARP is needed.
+// Both ends have static neighbour entries: no ARP is needed.
 var (
 	GuestMAC   = [6]byte{0x02, 0xc0, 0xde, 0, 0, 2}
 	GatewayMAC = [6]byte{0x02, 0xc0, 0xde, 0, 0, 1}

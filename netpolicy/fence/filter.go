@@ -8,26 +8,25 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// raiseWall writes the table behind the programs in one transaction, so that there is no moment without one. Packets
-// must carry the mark; those of direct flows pass only if there is an uplink, for the generation direct; 0 means that
-// there is none.
-func (s *space) raiseWall(m marks, direct uint32) error {
+// writeTable writes the namespace's nftables table in one transaction, so that it always exists. Packets must carry the
+// mark; those of direct flows pass only if there is an uplink, for the generation direct; 0 means that there is none.
+func (s *space) writeTable(m marks, direct uint32) error {
 	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
 	if err != nil {
-		return fmt.Errorf("speak to nft: %w", err)
+		return fmt.Errorf("open a netlink socket for nftables: %w", err)
 	}
 	t := &nftables.Table{Name: "custody", Family: nftables.TableFamilyINet}
-	c.AddTable(t) // so that there is one to remove
+	c.AddTable(t) // so that the deletion cannot fail
 	c.DelTable(t)
 	c.AddTable(t)
-	addChains(c, t, wallChains(m, direct))
+	addChains(c, t, tableChains(m, direct))
 	if err := c.Flush(); err != nil {
 		return refused(fmt.Errorf("write the namespace's table of nftables (the modules nf_tables, nft_ct, nft_fib_inet and nft_masq are needed): %w", err))
 	}
 	return nil
 }
 
-func wallChains(m marks, direct uint32) []chain {
+func tableChains(m marks, direct uint32) []chain {
 	filter := func(name string, hook *nftables.ChainHook, rules ...rule) chain {
 		return chain{name: name, hook: hook, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, closed: true, rules: rules}
 	}

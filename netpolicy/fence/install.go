@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build makes all of a fence but the goroutine that looks after it.
-func build(ctx context.Context, site *space) (*Fence, error) {
-	f, err := lay(site, Options{attach: attach})
+// build makes a complete fence except for its goroutine.
+func build(ctx context.Context, host *space) (*Fence, error) {
+	f, err := makeFence(host, Options{attach: attach})
 	if err != nil {
 		return nil, err
 	}
-	f.raising.Do(func() { f.unraised = f.raise() })
-	if err := errors.Join(f.unraised, ctx.Err()); err != nil {
+	f.installing.Do(func() { f.installErr = f.install() })
+	if err := errors.Join(f.installErr, ctx.Err()); err != nil {
 		return nil, errors.Join(err, f.release())
 	}
 	return f, nil
 }
 
-// lay makes a namespace with a TAP in it.
-func lay(site *space, o Options) (f *Fence, err error) {
-	f = &Fence{site: site, options: o}
+// makeFence makes a namespace with a TAP in it.
+func makeFence(host *space, o Options) (f *Fence, err error) {
+	f = &Fence{host: host, options: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.release())
@@ -44,30 +44,30 @@ func lay(site *space, o Options) (f *Fence, err error) {
 	return f, nil
 }
 
-// raise installs the packet filters, and then the TAP. If it fails, release frees what it has made.
-func (f *Fence) raise() error {
+// install installs the packet filters, and then brings up the TAP. If it fails, release frees what it has made.
+func (f *Fence) install() error {
 	spec, err := readPrograms(f.marks)
 	if err != nil {
 		return err
 	}
-	var walls sync.WaitGroup
-	var walled error
-	walls.Go(func() { walled = f.putWalls(f.index) }) // which waits for the kernel, while that checks the programs
+	var filters sync.WaitGroup
+	var filterErr error
+	filters.Go(func() { filterErr = f.putFilters(f.index) }) // this waits for the kernel while the verifier checks the programs
 	f.maps, err = loadObjects(spec)
-	walls.Wait()
+	filters.Wait()
 	if err == nil {
-		err = walled
+		err = filterErr
 	}
-	if err != nil { // of two reasons the first is enough
+	if err != nil { // the first error is enough
 		return hint(err)
 	}
-	f.book = newBook(f.maps)
-	f.ledger = newLedger(f.maps, f.book)
+	f.permits = newPermitTable(f.maps)
+	f.ledger = newLedger(f.maps, f.permits)
 	if err := f.space.in(func() error { return f.admit(f.index) }); err != nil {
 		return hint(err)
 	}
-	f.direct = &direct{space: f.space, site: f.site, gates: f.gates, maps: f.maps, marks: f.marks, inject: f.inject, book: f.book}
-	return hint(f.space.cable())
+	f.direct = &direct{space: f.space, host: f.host, gates: f.gates, maps: f.maps, marks: f.marks, inject: f.inject, permits: f.permits}
+	return hint(f.space.configure())
 }
 
 func (f *Fence) makeTap() (index int, err error) {
@@ -87,23 +87,23 @@ func (f *Fence) makeTap() (index int, err error) {
 	return tap.Attrs().Index, nil
 }
 
-// putWalls puts up both walls, before any program of the policy's is there.
-func (f *Fence) putWalls(index int) (err error) {
-	if err := f.space.raiseWall(f.marks, 0); err != nil {
+// putFilters installs both packet filters, before any program of the policy is admitted.
+func (f *Fence) putFilters(index int) (err error) {
+	if err := f.space.writeTable(f.marks, 0); err != nil {
 		return err
 	}
 	if f.gates, err = newGates(f.options.attach); err != nil {
 		return err
 	}
 	return f.space.in(func() error {
-		if err := f.gates.stand(index, fromGuest); err != nil {
+		if err := f.gates.attachTo(index, fromGuest); err != nil {
 			return err
 		}
-		return f.gates.stand(index, toGuest)
+		return f.gates.attachTo(index, toGuest)
 	})
 }
 
-// admit lets the policy's programs in; it runs in the namespace.
+// admit admits the policy's programs; it must be called in the namespace.
 func (f *Fence) admit(index int) (err error) {
 	if err := errors.Join(f.gates.admit(fromGuest, f.maps.FromGuest), f.gates.admit(toGuest, f.maps.ToGuest)); err != nil {
 		return err
@@ -123,7 +123,7 @@ func hint(err error) error {
 }
 
 func newMarks() (marks, error) {
-	const top = 1 << 31 // so that no generation makes a fragment's mark another
+	const top = 1 << 31 // so that the marks of fragments of all generations are distinct
 	var b [12]byte
 	for {
 		if _, err := rand.Read(b[:]); err != nil {
@@ -138,8 +138,8 @@ func newMarks() (marks, error) {
 	}
 }
 
-// release gives back what lay and raise took; any of it may be missing. The guest's
-// device goes with its namespace, in the kernel's own time.
+// release frees what makeFence and install have made; any of it may be missing. The kernel removes the guest's device
+// with its namespace, asynchronously.
 func (f *Fence) release() error {
 	var errs []error
 	if f.gates != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// tables lists a namespace's tables of nft.
+// tables lists a namespace's nftables tables.
 func tables(t testing.TB, s *space) string {
 	t.Helper()
 	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
@@ -37,7 +37,7 @@ func tables(t testing.TB, s *space) string {
 	return b.String()
 }
 
-// stream is a direct flow over which bytes go both ways, and how many came.
+// stream is a direct flow in both directions, with its byte counts.
 type stream struct{ near, far net.Conn }
 
 func openStream(t testing.TB, g *guest, peer *space, addr netip.Addr) stream {
@@ -50,7 +50,7 @@ func openStream(t testing.TB, g *guest, peer *space, addr netip.Addr) stream {
 	t.Cleanup(func() { near.Close(); far.Close() })
 	s := stream{near, far}
 	if !s.passes(near, far, 5*time.Second) || !s.passes(far, near, 5*time.Second) {
-		t.Fatal("the direct flow does not work to begin with")
+		t.Fatal("the direct flow does not work at the start")
 	}
 	return s
 }
@@ -62,12 +62,12 @@ func (s stream) passes(from, to net.Conn, wait time.Duration) bool {
 	return n == 1
 }
 
-// With every program gone, the table of nft still lets nothing through.
-func TestSecondWallStandsAlone(t *testing.T) {
+// After all programs are removed, the nftables table still drops all packets.
+func TestSecondFilterAlone(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
-		f, _ := newFenceBy(t, way, site, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
+		host, peer := newTopology(t)
+		f, _ := newFenceBy(t, way, host, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
 		g := newGuest(t, f)
 		s := openStream(t, g, peer, addr)
 		door, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
@@ -95,12 +95,12 @@ func TestSecondWallStandsAlone(t *testing.T) {
 	})
 }
 
-// The wall alone, without policy programs and without nft, lets nothing through.
-func TestFirstWallStandsAlone(t *testing.T) {
+// The gates alone, without policy programs and without nftables, drop all packets.
+func TestFirstFilterAlone(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
-		site, peer := newWorld(t)
-		f, _ := newFenceBy(t, way, site, everywhere("tcp/7000")...)
+		host, peer := newTopology(t)
+		f, _ := newFenceBy(t, way, host, everywhere("tcp/7000")...)
 		g := newGuest(t, f)
 		s := openStream(t, g, peer, addr)
 		f.seal()
@@ -109,12 +109,12 @@ func TestFirstWallStandsAlone(t *testing.T) {
 		c.FlushRuleset()
 		must(t, c.Flush())
 		if s.passes(s.near, s.far, 500*time.Millisecond) || s.passes(s.far, s.near, 500*time.Millisecond) {
-			t.Error("the direct flow goes on")
+			t.Error("the direct flow continues")
 		}
 	})
 }
 
-// helper is the environment variable that turns the test binary into a process that can be killed.
+// helper is the environment variable that makes the test binary run as a process that can be killed.
 const helper = "CUSTODY_FENCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -129,12 +129,11 @@ func TestMain(m *testing.M) {
 	kerneltest.Main(m)
 }
 
-// hold makes a fence in the site that is descriptor 3, hands its TAP out as
-// /proc/PID/fd/N, and waits to be killed.
+// hold makes a fence on the host that is descriptor 3, prints its TAP as /proc/PID/fd/N, and waits to be killed.
 func hold(way attacher) {
-	site := &space{handle: netns.NsHandle(3)}
+	host := &space{handle: netns.NsHandle(3)}
 	var f *Fence
-	err := site.in(func() (err error) {
+	err := host.in(func() (err error) {
 		f, err = New(context.Background(), Options{attach: way})
 		return err
 	})
@@ -153,8 +152,8 @@ func hold(way attacher) {
 	time.Sleep(time.Minute)
 }
 
-// With Custody killed no packet passes any more, though the VM's descriptor of the TAP and another process's descriptor
-// of the namespace keep both alive. When those are closed nothing is left.
+// After Custody is killed no packet passes, although the VM's descriptor of the TAP and another process's descriptor of
+// the namespace keep both alive. When those are closed nothing is left.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for name := range attachers(t) {
@@ -169,13 +168,13 @@ func TestKilled(t *testing.T) {
 }
 
 func testKilled(t *testing.T, mode string, addr netip.Addr) {
-	site, peer := newWorld(t)
-	before := siteState(t, site)
+	host, peer := newTopology(t)
+	before := hostState(t, host)
 	exe, err := os.Executable()
 	must(t, err)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), helper+"="+mode)
-	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(site.handle))), "site")}
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(host.handle))), "host")}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
@@ -184,7 +183,7 @@ func testKilled(t *testing.T, mode string, addr netip.Addr) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	var tapFD, spaceFD int
 	if n, _ := fmt.Sscanf(line, "ready %d %d", &tapFD, &spaceFD); err != nil || n != 2 {
-		t.Fatalf("the process says %q, %v", line, err)
+		t.Fatalf("the process printed %q, %v", line, err)
 	}
 	tap := stolen(t, cmd.Process.Pid, tapFD)
 	inside := &space{handle: netns.NsHandle(stolen(t, cmd.Process.Pid, spaceFD))}
@@ -203,22 +202,22 @@ func testKilled(t *testing.T, mode string, addr netip.Addr) {
 		t.Error("the direct flow gets in")
 	}
 	if _, err := inside.links.LinkByName(tapName); err != nil {
-		t.Errorf("the namespace was to be alive: %v", err)
+		t.Errorf("the namespace should still exist: %v", err)
 	}
 	file.SetReadDeadline(time.Unix(1, 0))
 	g.device.SetReadDeadline(time.Unix(1, 0))
 	must(t, file.Close())
 	must(t, inside.close())
-	eventually(t, "no cable and no table is left", func() bool {
-		return !strings.Contains(siteState(t, site), "cust")
+	eventually(t, "no uplink and no table is left", func() bool {
+		return !strings.Contains(hostState(t, host), "cust")
 	})
 	eventually(t, "no program is left", func() bool { return gone(programs) })
-	if siteState(t, site) == before {
-		t.Error("the site forwards as before: this proves nothing of Sweep")
+	if hostState(t, host) == before {
+		t.Error("the host's forwarding was not changed: this does not test Sweep")
 	}
-	must(t, site.in(func() error { return Sweep(t.Context()) }))
-	if after := siteState(t, site); after != before {
-		t.Errorf("the site was\n%s and is\n%s", before, after)
+	must(t, host.in(func() error { return Sweep(t.Context()) }))
+	if after := hostState(t, host); after != before {
+		t.Errorf("the host was\n%s and is\n%s", before, after)
 	}
 }
 
@@ -241,7 +240,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	t.Errorf("never came: %s", what)
 }
 
-// admittedBy returns the programs that a gate hands packets to.
+// admittedBy returns the programs to which a gate passes packets.
 func admittedBy(t testing.TB, gate ebpf.ProgramID) (ids []ebpf.ProgramID) {
 	t.Helper()
 	p, err := ebpf.NewProgramFromID(gate)
@@ -268,7 +267,7 @@ func admittedBy(t testing.TB, gate ebpf.ProgramID) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// gone reports whether the kernel has none of the programs any more.
+// gone reports whether the kernel has unloaded all the programs.
 func gone(ids []ebpf.ProgramID) bool {
 	for _, id := range ids {
 		if p, err := ebpf.NewProgramFromID(id); err == nil {
@@ -279,7 +278,7 @@ func gone(ids []ebpf.ProgramID) bool {
 	return true
 }
 
-// stolen takes a descriptor out of another process, as QEMU is handed one.
+// stolen copies a descriptor of another process, in place of the one that QEMU receives.
 func stolen(t *testing.T, pid, fd int) int {
 	t.Helper()
 	handle, err := unix.PidfdOpen(pid, 0)
@@ -290,7 +289,7 @@ func stolen(t *testing.T, pid, fd int) int {
 	return got
 }
 
-// powerless tries to make a fence without any capability.
+// powerless tries to make a fence without capabilities.
 func powerless() {
 	f, err := New(context.Background(), Options{})
 	if err == nil {
@@ -302,7 +301,7 @@ func powerless() {
 	}
 }
 
-// Without the capabilities that it takes there is no fence, and the error states what to do.
+// Without the required capabilities New fails, and the error states what to do.
 func TestMissingCapability(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
