@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// answer writes one response of HTTP/1 (RFC 9112, section 4 and 6) out of its
-// parts. It implements http.ResponseWriter for one goroutine; goOn may be called by another.
+// answer writes one HTTP/1 response (RFC 9112, sections 4 and 6). It implements http.ResponseWriter for one goroutine;
+// another goroutine may call continueBody.
 type answer struct {
 	w      *bufio.Writer
 	header http.Header
@@ -19,10 +19,10 @@ type answer struct {
 
 	begin   sync.Mutex // guards status
 	status  int        // 0: not written yet
-	empty   bool       // there is no body, whatever the header says
-	chunked bool       // the body comes in chunks
-	left    int64      // of the body; -1: it goes to the connection's end, or to the last chunk
-	last    bool       // no request can follow on the connection
+	empty   bool       // there is no body, whatever the header fields are
+	chunked bool       // the body is chunked
+	left    int64      // of the body; -1: the body ends with the connection or with the last chunk
+	last    bool       // the connection is closed after this response
 }
 
 var _ http.ResponseWriter = (*answer)(nil)
@@ -35,7 +35,7 @@ var (
 // Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader implements http.ResponseWriter; an error shows at the next Write.
+// WriteHeader implements http.ResponseWriter; the next Write returns its error.
 func (a *answer) WriteHeader(status int) {
 	a.begin.Lock()
 	defer a.begin.Unlock()
@@ -92,8 +92,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// goOn has a client that waits for it send its body (RFC 9110, section 10.1.1), unless it has its answer already.
-func (a *answer) goOn() error {
+// continueBody sends 100 Continue to a client that waits for it (RFC 9110, section 10.1.1), unless the response has
+// begun.
+func (a *answer) continueBody() error {
 	a.begin.Lock()
 	defer a.begin.Unlock()
 	if a.status != 0 {
@@ -103,7 +104,7 @@ func (a *answer) goOn() error {
 	return a.w.Flush()
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is called by http.ResponseController.
 func (a *answer) FlushError() error { return a.w.Flush() }
 
 // finish ends the body.

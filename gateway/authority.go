@@ -21,28 +21,27 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// How long certificates hold. A sandbox that lives longer can no longer open TLS.
+// Lifetimes of certificates. A sandbox that runs longer can no longer open TLS.
 const (
 	authorityLife = 7 * 24 * time.Hour
 	leafLife      = 24 * time.Hour
-	clockSlack    = 24 * time.Hour // by which a guest's clock may be behind
+	clockSlack    = 24 * time.Hour // how far a guest's clock may be behind
 	maxLeaves     = 512
 )
 
-// Authority is a certificate authority that one sandbox trusts, for the names
-// whose rules open TLS and no others (RFC 5280, section 4.2.1.10). Its key is in this process's memory only. It
-// is safe for concurrent use.
+// Authority is a certificate authority that one sandbox trusts, only for the names whose rules open TLS (RFC 5280,
+// section 4.2.1.10). Its key is only in this process's memory. It is safe for concurrent use.
 type Authority struct {
 	patterns []netpolicy.Pattern
 	cert     *x509.Certificate
 	key      *ecdsa.PrivateKey
-	leafKey  *ecdsa.PrivateKey // of all names alike: they have the same holder
+	leafKey  *ecdsa.PrivateKey // shared by all names, since they have the same holder
 	leaves   *lru.Cache[string, *tls.Certificate]
-	making   sync.Mutex // of one leaf at a time: concurrent requests for the same name share it
+	making   sync.Mutex // serializes the signing of leaves, so that concurrent requests for a name share one
 }
 
-// NewAuthority makes an authority for names, each exact or with "*." before it, as rules
-// have them. The run's name stands in the certificate.
+// NewAuthority makes an authority for the names of rules, each exact or with "*." before it. The certificate contains
+// the run's name.
 func NewAuthority(run string, names []string) (*Authority, error) {
 	a := &Authority{}
 	var domains []string
@@ -50,13 +49,13 @@ func NewAuthority(run string, names []string) (*Authority, error) {
 		p, err := netpolicy.ParsePattern(n)
 		name, _ := p.Name()
 		if err != nil || name == "" {
-			return nil, fmt.Errorf("authority: %q is not the name of a host", n)
+			return nil, fmt.Errorf("authority: %q is not a host name", n)
 		}
 		a.patterns = append(a.patterns, p)
-		domains = append(domains, name) // a constraint holds for the names below it too: the RFC has no other form
+		domains = append(domains, name) // a constraint includes all names below it: the RFC has no other form
 	}
 	if len(domains) == 0 {
-		return nil, fmt.Errorf("authority: no names to make it for")
+		return nil, fmt.Errorf("authority: there are no names")
 	}
 	slices.Sort(domains)
 	var err error
@@ -72,7 +71,7 @@ func NewAuthority(run string, names []string) (*Authority, error) {
 	return a, a.sign(run, slices.Compact(domains))
 }
 
-// sign makes the authority's own certificate.
+// sign signs the authority's own certificate.
 func (a *Authority) sign(run string, domains []string) error {
 	now := time.Now()
 	template := &x509.Certificate{
@@ -101,18 +100,17 @@ func (a *Authority) sign(run string, domains []string) error {
 
 func serial() *big.Int {
 	b := make([]byte, 16)
-	_, _ = rand.Read(b) // it never fails: crypto/rand
+	_, _ = rand.Read(b) // never fails: see crypto/rand
 	b[0] &= 0x7f
 	return new(big.Int).SetBytes(b)
 }
 
-// PEM returns the certificate that the guest has to trust.
+// PEM returns the certificate that the guest must trust.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// covers reports whether the guest, trusting a, takes its certificates for name. A nil
-// authority covers nothing.
+// covers reports whether a guest that trusts a accepts its certificates for name. A nil authority covers no name.
 func (a *Authority) covers(name string) bool {
 	if a == nil {
 		return false
@@ -128,16 +126,16 @@ func matches(p netpolicy.Pattern, name string) bool {
 	return len(name) > len(base)+1 && name[len(name)-len(base)-1:] == "."+base
 }
 
-// config is how the gateway opens a connection for name.
+// config returns the TLS configuration for the guest's connections to name.
 func (a *Authority) config(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{http2.NextProtoTLS, "http/1.1"},
-		// A ticket of one name must not be used for another.
+		// A session ticket of one name must not be used for another.
 		SessionTicketsDisabled: true,
 		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if !sameName(h.ServerName, name) { // it was read before, by our own parser: both must agree
-				return nil, fmt.Errorf("the server name is not the destination's")
+			if !sameName(h.ServerName, name) { // the gateway's own parser has read it before: both must agree
+				return nil, fmt.Errorf("the server name is not the destination")
 			}
 			return a.leaf(name)
 		},
@@ -150,7 +148,7 @@ func (a *Authority) leaf(name string) (*tls.Certificate, error) {
 		return c, nil
 	}
 	if !a.covers(name) {
-		return nil, fmt.Errorf("authority: %s is not among its names", name)
+		return nil, fmt.Errorf("authority: %s is not one of its names", name)
 	}
 	a.making.Lock()
 	defer a.making.Unlock()
@@ -160,7 +158,7 @@ func (a *Authority) leaf(name string) (*tls.Certificate, error) {
 	return a.make(name)
 }
 
-// made returns the certificate for name, if there is one that holds for a while yet.
+// made returns a certificate for name that is still valid for a while, if there is one.
 func (a *Authority) made(name string) (*tls.Certificate, bool) {
 	c, ok := a.leaves.Get(name)
 	return c, ok && time.Now().Add(leafLife/2).Before(c.Leaf.NotAfter)

@@ -23,7 +23,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// bulk is a host that sends as many bytes as its path asks for.
+// bulk is a host that sends as many bytes as the request's path specifies.
 func bulk() http.Handler {
 	chunk := make([]byte, 64<<10)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func bulk() http.Handler {
 	})
 }
 
-// directly is a client that goes to the host without a gateway, in the site.
+// directly returns a client that connects to the host without a gateway.
 func (w *world) directly(h *host, change ...func(*http.Transport)) *http.Client {
 	c := w.client("a.example", change...)
 	t := c.Transport.(*http.Transport)
@@ -54,7 +54,7 @@ type way struct {
 	client *http.Client
 }
 
-// ways are the ways to one host: directly, spliced and opened.
+// ways returns the ways to one host: directly, spliced and opened.
 func ways(b *testing.B) []way {
 	var list []way
 	for _, kind := range []string{"direct", "spliced", "opened"} {
@@ -79,7 +79,7 @@ func ways(b *testing.B) []way {
 	return list
 }
 
-// BenchmarkThroughput downloads 64 MiB a time over one connection of TLS.
+// BenchmarkThroughput repeatedly downloads 64 MiB over one TLS connection.
 func BenchmarkThroughput(b *testing.B) {
 	const size = 64 << 20
 	for _, w := range ways(b) {
@@ -92,7 +92,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkRequest makes small requests, one after the other, on one connection.
+// BenchmarkRequest makes small sequential requests on one connection.
 func BenchmarkRequest(b *testing.B) {
 	for _, w := range ways(b) {
 		b.Run(w.name, func(b *testing.B) {
@@ -103,7 +103,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkConnection makes a new connection, with its TLS, for each small request.
+// BenchmarkConnection makes a new TLS connection for each small request.
 func BenchmarkConnection(b *testing.B) {
 	for _, w := range ways(b) {
 		b.Run(w.name, func(b *testing.B) {
@@ -115,8 +115,8 @@ func BenchmarkConnection(b *testing.B) {
 	}
 }
 
-// BenchmarkFiftyConnections makes 50 connections concurrently, each with its TLS, for a small request, and reports how
-// long one of them takes from its beginning to the end of its answer. The record is on a disk.
+// BenchmarkFiftyConnections makes 50 concurrent TLS connections, each for a small request, and reports the duration of
+// one from its start to the end of the response. The record is on a disk.
 func BenchmarkFiftyConnections(b *testing.B) {
 	for _, kind := range []string{"direct", "spliced", "opened"} {
 		r := rule("a.example")
@@ -177,8 +177,8 @@ func get(b *testing.B, c *http.Client, size int64) {
 	}
 }
 
-// BenchmarkSplice passes bytes without TLS at the ends, after a hello: what the gateway
-// itself can do, against a connection without it.
+// BenchmarkSplice passes bytes after a ClientHello without TLS at the ends, to measure only the gateway, and compares it
+// with a connection without gateway.
 func BenchmarkSplice(b *testing.B) {
 	w := newWorld(b, []netpolicy.Rule{rule("a.example")})
 	addr := newAddr()
@@ -201,7 +201,7 @@ func BenchmarkSplice(b *testing.B) {
 				if _, err := readRecord(c, nil, 0, recordPayload); err != nil {
 					return
 				}
-				c.Write([]byte{typeApplicationData, 3, 3, 0, 0}) // no ServerHello, so nothing to look at
+				c.Write([]byte{typeApplicationData, 3, 3, 0, 0}) // not a ServerHello, so the gateway does not wait for more
 				for range size / len(chunk) {
 					if _, err := c.Write(chunk); err != nil {
 						return
@@ -230,7 +230,7 @@ func BenchmarkSplice(b *testing.B) {
 	}
 }
 
-// firstByte is how long the guest waits for the first byte of a streamed answer, in microseconds.
+// firstByte returns how long the guest waits for the first byte of a streamed response, in microseconds.
 func firstByte(b *testing.B, c *http.Client) {
 	var took []time.Duration
 	for b.Loop() {
@@ -252,8 +252,8 @@ func firstByte(b *testing.B, c *http.Client) {
 	percentiles(b, took)
 }
 
-// BenchmarkFirstByte asks a model that streams its answer: without a gateway, through one that only
-// looks, and through one that injects a credential, masks, reads the call and writes all of it to a disk.
+// BenchmarkFirstByte calls an LLM API that streams its response: without a gateway, through one that only inspects, and
+// through one that injects a credential, masks, parses the call and records to a disk.
 func BenchmarkFirstByte(b *testing.B) {
 	for _, version := range []string{"http1", "http2"} {
 		var change []func(*http.Transport)
@@ -261,7 +261,7 @@ func BenchmarkFirstByte(b *testing.B) {
 			change = append(change, withH2)
 		}
 		onDisk := func(c *Config) {
-			c.Calls = llm.NewBook(0)
+			c.Calls = llm.NewTracker(0)
 			c.Recorder = audit.NewRecorder(newDisk(b), c.Redactor)
 		}
 		w := newWorld(b, []netpolicy.Rule{rule("a.example", withHTTP(nil, nil))})
@@ -278,7 +278,7 @@ func BenchmarkFirstByte(b *testing.B) {
 	}
 }
 
-// newDisk is a log on this machine's disk.
+// newDisk returns a log on this machine's disk.
 func newDisk(b *testing.B) *wal.Log {
 	key, _, err := note.GenerateKey(nil, "bench")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// TestBodies sends many bodies concurrently, of all sizes and in all forms, over connections that are used again.
-// Each host answers with the hash of what it got, and each answer is one that the guest can check.
+// TestBodies concurrently sends bodies of all sizes and encodings over reused connections. Each host responds with the
+// hash of the body that it received, and the guest can check each response.
 func TestBodies(t *testing.T) {
 	for _, guest := range []string{"HTTP/1.1", "HTTP/2"} {
 		for _, host := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -48,7 +48,7 @@ func checkBodies(t *testing.T, guest, host string, clients, requests int) {
 			t.ExpectContinueTimeout = 5 * time.Second
 			t.DialContext = func(context.Context, string, string) (net.Conn, error) {
 				c := w.dial("a.example", 443)
-				return c, c.SetDeadline(time.Now().Add(5 * time.Minute)) // it is used for long
+				return c, c.SetDeadline(time.Now().Add(5 * time.Minute)) // it is used for a long time
 			}
 		})...)
 		random := rand.New(rand.NewPCG(uint64(n), 7))
@@ -64,10 +64,10 @@ func checkBodies(t *testing.T, guest, host string, clients, requests int) {
 	all.Wait()
 }
 
-// bodyHost answers each request with the hash and the size of its body, and with as many bytes as it is asked for.
+// bodyHost responds with the hash and the size of the request body, and with as many further bytes as requested.
 func (w *world) bodyHost(name string, protocols []string) {
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Echo") != "" { // the answer comes while the request is still sent
+		if r.Header.Get("X-Echo") != "" { // the response begins before the request ends
 			control := http.NewResponseController(rw)
 			if err := control.EnableFullDuplex(); r.ProtoMajor == 1 && err != nil {
 				panic(err)
@@ -99,7 +99,7 @@ func (w *world) bodyHost(name string, protocols []string) {
 	w.newHostFor(name, protocols, handler)
 }
 
-// flushing passes on each write immediately.
+// flushing flushes after each write.
 type flushing struct {
 	io.Writer
 	control *http.ResponseController
@@ -110,7 +110,7 @@ func (f *flushing) Write(p []byte) (int, error) {
 	return n, errors.Join(err, f.control.Flush())
 }
 
-// pattern is text whose every place is known.
+// pattern returns text in which each position is identifiable.
 func pattern(n int) []byte {
 	var b bytes.Buffer
 	for b.Len() < n {
@@ -119,14 +119,14 @@ func pattern(n int) []byte {
 	return b.Bytes()[:n]
 }
 
-// sendBody makes one request whose body is of a random size, form and pace.
+// sendBody makes one request with a body of random size, encoding and pace.
 func sendBody(client *http.Client, d *rand.Rand) error {
 	sizes := []int{0, 1, 10, 4095, 4096, 4097, 16383, 16384, 16385, 32 << 10, 65535, 70000, 200_000, 1 << 20}
 	body := make([]byte, sizes[d.IntN(len(sizes))]+d.IntN(3))
 	for i := range body {
 		body[i] = byte(d.Uint32())
 	}
-	if d.IntN(3) == 0 { // what looks like the beginning of a secret is held back
+	if d.IntN(3) == 0 { // the gateway holds back what may be the start of a secret
 		for at := 0; at+40 < len(body); at += 40 + d.IntN(5000) {
 			copy(body[at:], []string{apiValue[:d.IntN(len(apiValue))], apiHolder[:d.IntN(len(apiHolder))], hex.EncodeToString([]byte(apiValue))[:20]}[d.IntN(3)])
 		}
@@ -166,25 +166,25 @@ func sendBody(client *http.Client, d *rand.Rand) error {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("%d bytes of an answer, then %w", len(answer), err)
+		return fmt.Errorf("response ended after %d bytes: %w", len(answer), err)
 	}
 	if echo {
 		if !bytes.Equal(answer, sent) || resp.StatusCode != 200 {
-			return fmt.Errorf("%d bytes came back as %d others", len(sent), len(answer))
+			return fmt.Errorf("sent %d bytes, and the response has %d different ones", len(sent), len(answer))
 		}
 		return nil
 	}
 	line, rest, _ := strings.Cut(string(answer), "\n")
 	if proof := fmt.Sprintf("%s %d %s", strings.Fields(line + " x")[0], len(body), hex.EncodeToString(sum[:])); resp.StatusCode != 200 || line != proof {
-		return fmt.Errorf("sent %d bytes (%d, %q), the host got: %d %.200s", len(body), req.ContentLength, encoding, resp.StatusCode, answer)
+		return fmt.Errorf("sent %d bytes (%d, %q), the host received: %d %.200s", len(body), req.ContentLength, encoding, resp.StatusCode, answer)
 	}
 	if rest != string(pattern(want)) {
-		return fmt.Errorf("the answer's %d bytes are others than the %d that were asked for", len(rest), want)
+		return fmt.Errorf("the response's %d bytes differ from the %d requested", len(rest), want)
 	}
 	return nil
 }
 
-// pieces is a body that comes in pieces of random size, some after a while.
+// pieces is a body that is sent in pieces of random size, some of them delayed.
 type pieces struct {
 	b []byte
 	d *rand.Rand

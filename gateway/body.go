@@ -9,31 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of a body in chunks.
+// Limits of a chunked body.
 const (
 	maxChunkDigits = 8   // a chunk has less than 4 GiB
-	maxChunkLine   = 256 // with its extension
+	maxChunkLine   = 256 // including its extension
 	maxTrailer     = 8 << 10
 )
 
-// body is a request's body, read strictly and not a byte beyond its end. After
-// the last byte Read returns io.EOF; whatever else it returns, the connection
-// cannot be used for another request. One goroutine at a time reads it; any may ask how far it got.
+// body is a request's body. It is parsed strictly and not read beyond its end. After the last byte Read returns io.EOF;
+// after any other error the connection cannot be reused. Only one goroutine at a time reads it; all may query its
+// progress.
 type body struct {
 	r       *bufio.Reader
-	left    int64 // of the chunk, or of the body if there are no chunks
+	left    int64 // of the chunk, or of a body that is not chunked
 	chunked bool
 	first   bool  // no chunk was read yet
-	err     error // what every further Read returns
+	err     error // the result of all further Reads
 
-	begin func() error // called before the first byte is waited for; nil: nothing
-	end   func()       // called when the end was read; nil: nothing
+	begin func() error // called before the first read from the connection; nil: nothing
+	end   func()       // called after the end was read; nil: nothing
 
-	flawed atomic.Pointer[refusal] // why it is not whole, where that is the guest's doing
+	flawed atomic.Pointer[refusal] // the reason if the guest's body is incomplete or malformed
 
 	taken atomic.Bool  // another goroutine reads it
-	begun atomic.Bool  // someone wanted the first byte
-	whole atomic.Bool  // the end was read, and no one touches r any more
+	begun atomic.Bool  // the first byte was requested
+	whole atomic.Bool  // the end was read, and r is no longer used
 	read  atomic.Int64 // bytes of content so far
 }
 
@@ -48,7 +48,7 @@ func newBody(r *bufio.Reader, length int64) *body {
 	return b
 }
 
-// Read implements io.Reader. Only one goroutine may call it at a time.
+// Read implements io.Reader. It must not be called concurrently.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -96,18 +96,18 @@ func (b *body) fail(err error) error {
 		}
 		b.whole.Store(true)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		b.flawed.Store(&refusal{http.StatusRequestTimeout, alertDecodeError, "the request's body did not come in time"})
+		b.flawed.Store(&refusal{http.StatusRequestTimeout, alertDecodeError, "the request's body did not arrive in time"})
 	default:
-		b.flawed.Store(asRefusal(err, func(error) *refusal { return malformed("the request's body ended before its end") }))
+		b.flawed.Store(asRefusal(err, func(error) *refusal { return malformed("the request's body is incomplete") }))
 	}
 	return err
 }
 
-// Close implements io.Closer; the connection is its owner's to close.
+// Close implements io.Closer. It does not close the connection, which its owner does.
 func (b *body) Close() error { return nil }
 
-// next reads the line before a chunk (RFC 9112, section 7.1), and with the last
-// chunk the trailer. It leaves left at 0 at the end of the body.
+// next reads the line before a chunk (RFC 9112, section 7.1), and after the last chunk the trailer. At the end of the
+// body left is 0.
 func (b *body) next() error {
 	if !b.first {
 		if err := b.crlf(); err != nil {
@@ -129,8 +129,8 @@ func (b *body) next() error {
 	return nil
 }
 
-// chunkSize reads the hexadecimal digits of a chunk's size. Extensions are
-// skipped if they are printable; white space before them is refused.
+// chunkSize parses the hexadecimal digits of a chunk's size. It ignores printable extensions, and rejects white space
+// before them.
 func chunkSize(line []byte) (int64, error) {
 	var size int64
 	digits := 0
@@ -167,8 +167,8 @@ func hexDigit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// trailer reads and drops the fields after the last chunk: no one may take one
-// for a field of the head (RFC 9110, section 6.5.1).
+// trailer reads and discards the fields after the last chunk, so that they cannot be mistaken for fields of the head
+// (RFC 9110, section 6.5.1).
 func (b *body) trailer() error {
 	for room := maxTrailer; ; {
 		line, err := b.line(room)
@@ -185,7 +185,7 @@ func (b *body) trailer() error {
 	}
 }
 
-// line reads a line that ends in CRLF and returns it without.
+// line reads a line that ends in CRLF and returns it without the CRLF.
 func (b *body) line(longest int) ([]byte, error) {
 	var line []byte
 	for len(line) < longest+2 {

@@ -10,42 +10,42 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// begin begins a call of a model, if the request is one and its rule looks at requests. A
-// call for which no tokens are left is refused.
+// begin begins an LLM API call, if the request is one and its rule inspects requests. It denies the call if the run's
+// tokens are used up.
 func (f *flight) begin(r *netpolicy.Rule, u *url.URL) (*llm.Call, *refusal) {
-	book := f.x.conn.g.cfg.Calls
-	if book == nil || r.HTTP == nil {
+	tracker := f.x.conn.g.cfg.Calls
+	if tracker == nil || r.HTTP == nil {
 		return nil, nil
 	}
-	call := book.Begin(llm.Request{
+	call := tracker.Begin(llm.Request{
 		Method: f.q.method, Host: f.x.conn.to.name, Path: u.RequestURI(), Header: f.q.header, Flow: f.ev.Flow, Began: f.began,
 	})
 	if call == nil {
 		return nil, nil
 	}
-	if err := book.Spent(); err != nil {
+	if err := tracker.Spent(); err != nil {
 		return nil, denied("%v", err)
 	}
 	f.ev.LLM = call.ID()
 	return call, nil
 }
 
-// asked shows the call a piece of the request's body, as the guest sent it.
+// asked passes a piece of the request's body to the call, as the guest sent it.
 func (f *flight) asked(p []byte) {
 	if f.call != nil {
 		f.call.Request(p)
 	}
 }
 
-// answering shows the call the head of the answer, as the guest gets it.
+// answering passes the head of the response to the call, as the guest receives it.
 func (f *flight) answering(status int, header http.Header) {
 	if f.call != nil {
 		f.call.Response(status, header)
 	}
 }
 
-// answered shows the call a piece of the answer before the guest gets it: so it is known which commands
-// the model asked for before any of them is run. With an error the budget is spent and the flow ended.
+// answered passes a piece of the response to the call before the guest receives it, so that the commands in it are known
+// before any of them is run. It returns an error if the budget is used up and the flow has ended.
 func (f *flight) answered(p []byte) error {
 	if f.call == nil || !f.call.Body(p) {
 		return nil
@@ -60,7 +60,7 @@ func (f *flight) answered(p []byte) error {
 	return no
 }
 
-// finishCall records the call right after its request.
+// finishCall records the call after its request.
 func (f *flight) finishCall() error {
 	if f.call == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/llm"
 )
 
-// model is a host that answers as Anthropic's messages API does, streamed, with a tool call. It waits for a
-// word of next before each event but the first.
+// model is a host that responds like Anthropic's messages API, with a stream and a tool call. It waits for a receive
+// from next before each event except the first.
 func model(next <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -46,7 +46,7 @@ func model(next <-chan struct{}) http.Handler {
 
 const question = `{"model":"claude-x","stream":true,"tools":[{"name":"bash"}],"messages":[{"role":"user","content":"build it"}]}`
 
-// eventAfter returns the event that follows the n-th http event.
+// eventAfter returns the event after the n-th http event.
 func (w *world) eventAfter(n int) audit.Event {
 	w.Helper()
 	w.http(n)
@@ -67,12 +67,12 @@ func (w *world) eventAfter(n int) audit.Event {
 	return found
 }
 
-// TestCall makes a call of a model: the stream is not held up, the event is right, and the
-// command that the model asks for is known before the guest has it.
+// TestCall makes an LLM API call: the stream is not delayed, the event is correct, and the command in the response is
+// known before the guest receives it.
 func TestCall(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
-		book, next := llm.NewBook(1000), make(chan struct{})
-		w := newKeyWorld(t, model(next), func(c *Config) { c.Calls = book })
+		tracker, next := llm.NewTracker(1000), make(chan struct{})
+		w := newKeyWorld(t, model(next), func(c *Config) { c.Calls = tracker })
 		resp, err := w.client("a.example", change...).Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
 		if err != nil {
 			t.Fatal(err)
@@ -87,8 +87,8 @@ func TestCall(t *testing.T) {
 					t.Fatal(i, err)
 				}
 				if strings.Contains(line, "content_block_stop") {
-					if call, tool := book.Asked([]string{"sh", "-c", "make all-of-it"}); call == "" || tool != "toolu_1" {
-						t.Errorf("the command is not known when the guest has it: %q %q", call, tool)
+					if call, tool := tracker.Asked([]string{"sh", "-c", "make all-of-it"}); call == "" || tool != "toolu_1" {
+						t.Errorf("the command is not known when the guest receives it: %q %q", call, tool)
 					}
 				}
 			}
@@ -102,17 +102,17 @@ func TestCall(t *testing.T) {
 			t.Errorf("%+v", ev)
 		}
 		if seen := w.seen(); len(seen) != 1 || !strings.HasSuffix(seen[0], question) || !strings.Contains(seen[0], "X-Api-Key: "+apiValue) {
-			t.Errorf("the host saw %q", seen)
+			t.Errorf("the host received %q", seen)
 		}
 		w.checkRecord()
 	}
 }
 
-// TestCallBudget spends the budget amid an answer.
+// TestCallBudget uses up the budget during a response.
 func TestCallBudget(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
-		book := llm.NewBook(120)
-		w := newKeyWorld(t, model(nil), func(c *Config) { c.Calls = book })
+		tracker := llm.NewTracker(120)
+		w := newKeyWorld(t, model(nil), func(c *Config) { c.Calls = tracker })
 		client := w.client("a.example", change...)
 		resp, err := client.Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
 		if err == nil {
@@ -141,21 +141,21 @@ func TestCallBudget(t *testing.T) {
 			t.Errorf("%d %s", resp.StatusCode, reason)
 		}
 		if resp, err = client.Get("https://a.example/v1/models"); err != nil || hear(resp.Body) != "models" {
-			t.Errorf("what is no call of a model: %v", err)
+			t.Errorf("a request that is not an LLM API call: %v", err)
 		}
 	}
 }
 
-// TestCallBroken has a host that breaks off, and one that cannot be reached.
+// TestCallBroken: a host closes the connection early, and another cannot be reached.
 func TestCallBroken(t *testing.T) {
-	book := llm.NewBook(0)
+	tracker := llm.NewTracker(0)
 	w := newKeyWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Content-Length", "1000")
 		io.WriteString(rw, `{"model":"claude-x",`)
 		rw.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
-	}), func(c *Config) { c.Calls, c.Limits.Dial = book, time.Second })
+	}), func(c *Config) { c.Calls, c.Limits.Dial = tracker, time.Second })
 	resp, err := w.client("a.example").Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
 	if err == nil {
 		_, err = io.ReadAll(resp.Body)

@@ -49,8 +49,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestSmuggling sends requests that two readers could read in two ways. The
-// host must see none of them.
+// TestSmuggling sends ambiguous requests. The host must receive none of them.
 func TestSmuggling(t *testing.T) {
 	w, h := clearWorld(t, nil, func(c *Config) { c.Limits.Head = 500 * time.Millisecond })
 	const hostLine = "Host: a.example\r\n"
@@ -147,16 +146,15 @@ func TestSmuggling(t *testing.T) {
 	}
 	select {
 	case r := <-h.seen:
-		t.Errorf("the host saw %q", r)
+		t.Errorf("the host received %q", r)
 	default:
 	}
 	if h.hits.Load() != 0 {
-		t.Errorf("the host saw %d connections", h.hits.Load())
+		t.Errorf("the host accepted %d connections", h.hits.Load())
 	}
 }
 
-// TestBadBodies sends bodies that go wrong after their request was let through:
-// nothing after them may be taken for a request.
+// TestBadBodies sends malformed bodies after a valid head: no bytes after them may be parsed as a request.
 func TestBadBodies(t *testing.T) {
 	w, h := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -197,10 +195,10 @@ func TestBadBodies(t *testing.T) {
 	}
 	for len(h.seen) > 0 {
 		if r := <-h.seen; !strings.HasPrefix(r, "POST /first ") {
-			t.Errorf("the host saw %q", r)
+			t.Errorf("the host received %q", r)
 		}
 	}
-	// Good ones, with extensions and trailers, and one request after another in one go.
+	// Valid ones, with extensions and trailers, and two pipelined requests.
 	answer := w.say("a.example", 80, head+"3;x=\"y\"\r\nabc\r\n00A\r\n0123456789\r\n0\r\nX: a\r\n\r\n"+second+
 		"GET /third HTTP/1.0\r\nHost: a.example\r\n\r\n")
 	if strings.Count(answer, "HTTP/1.1 200 OK") != 3 || strings.Count(answer, "whole") != 3 {
@@ -220,7 +218,7 @@ func (m *memory) httpEvents() (list []*audit.HTTP) {
 	return list
 }
 
-// TestBadBodyAfterAnswer has a host answer a request whose body goes wrong later.
+// TestBadBodyAfterAnswer: a host responds before the malformed part of the body.
 func TestBadBodyAfterAnswer(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).EnableFullDuplex()
@@ -242,7 +240,7 @@ func TestBadBodyAfterAnswer(t *testing.T) {
 	}
 }
 
-// TestCutBody has the guest end within a body: that is not the host's fault.
+// TestCutBody: the guest ends the connection within a body, which must not be reported as the host's failure.
 func TestCutBody(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -261,7 +259,7 @@ func TestCutBody(t *testing.T) {
 	}
 }
 
-// TestClearShapes are requests that are unusual and right.
+// TestClearShapes sends unusual but valid requests.
 func TestClearShapes(t *testing.T) {
 	w, h := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		for _, gone := range []string{"Connection", "Upgrade", "Http2-Settings", "X-Hop", "Te", "Proxy-Authorization", "Keep-Alive"} {
@@ -311,12 +309,12 @@ func TestClearShapes(t *testing.T) {
 	}
 	for len(h.seen) > 0 {
 		if r := <-h.seen; !strings.HasSuffix(r, " a.example") {
-			t.Errorf("the host saw %q", r)
+			t.Errorf("the host received %q", r)
 		}
 	}
 }
 
-// TestExpect has clients wait for 100 Continue.
+// TestExpect: clients wait for 100 Continue.
 func TestExpect(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -338,14 +336,14 @@ func TestExpect(t *testing.T) {
 	if got := hear(resp.Body); got != "got body" {
 		t.Errorf("%q", got)
 	}
-	// Refused before the body: no 100.
+	// Denied before the body: no 100 Continue.
 	got := w.say("a.example", 80, "POST /no HTTP/1.1\r\nHost: b.example\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 403") {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestStream has events arrive as they are sent, and the guest's end reach the host.
+// TestStream: events arrive as they are sent, and the end of the guest's connection reaches the host.
 func TestStream(t *testing.T) {
 	next, gone := make(chan struct{}), make(chan struct{})
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -376,7 +374,7 @@ func TestStream(t *testing.T) {
 		next <- struct{}{}
 	}
 	cancel()
-	for sent := true; sent; { // in the clear that shows when there is more to send
+	for sent := true; sent; { // without TLS the loop finds out whether there is more to send
 		select {
 		case <-gone:
 			sent = false
@@ -390,7 +388,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestHalfClosed has guests end their side after their request, and wait for an answer that is slow, long or both.
+// TestHalfClosed: guests close their side after the request, and wait for a slow or long response.
 func TestHalfClosed(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -440,7 +438,7 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// TestGone has guests go away in every way while the host thinks: the host is notified.
+// TestGone: guests close the connection in various ways before the host responds. The host's connection ends too.
 func TestGone(t *testing.T) {
 	began, gone := make(chan struct{}, 1), make(chan struct{}, 1)
 	think := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -488,7 +486,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestAbortedAnswer has the host break off: the guest must not take it for the end.
+// TestAbortedAnswer: the host closes the connection during its response. The guest must be able to detect this.
 func TestAbortedAnswer(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, "half")
@@ -505,7 +503,7 @@ func TestAbortedAnswer(t *testing.T) {
 	}
 }
 
-// TestEvilAnswers has the host answer what it must not.
+// TestEvilAnswers: the host sends invalid responses.
 func TestEvilAnswers(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example", ports(80))})
 	addr := newAddr()
@@ -543,7 +541,7 @@ func TestEvilAnswers(t *testing.T) {
 	}
 }
 
-// TestNoAddress asks for names that lead nowhere.
+// TestNoAddress requests names without usable addresses.
 func TestNoAddress(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("dead.test", ports(80))}, func(c *Config) { c.Limits.Dial = 200 * time.Millisecond })
 	w.zone.set("dead.test", newAddr())
@@ -558,7 +556,7 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestSlowHost has a host that takes a connection and does not answer.
+// TestSlowHost: a host accepts a connection and does not respond.
 func TestSlowHost(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), func(c *Config) { c.Limits.Answer = 100 * time.Millisecond })
 	if status, reason := w.refused("a.example", 80, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"); status != 504 || !strings.Contains(reason, "in time") {

@@ -18,10 +18,10 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// run runs a program inside the sandbox, where name is what the destination stands for.
+// run runs a program inside the sandbox, where name has the destination's synthetic address.
 func (w *world) run(name string, env []string, argv ...string) (string, error) {
 	w.Helper()
-	w.book.stands(name)
+	w.names.set(name)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -34,7 +34,7 @@ func (w *world) run(name string, env []string, argv ...string) (string, error) {
 	return out.String(), err
 }
 
-// pem writes the certificates that a client has to trust to a file.
+// pem writes the certificates that clients must trust to a file.
 func (w *world) pem() string {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "ca.pem")
@@ -48,12 +48,12 @@ func (w *world) pem() string {
 	return file
 }
 
-// TestRealClients fetches with what is in use: spliced and opened.
+// TestRealClients fetches with common clients, spliced and opened.
 func TestRealClients(t *testing.T) {
 	for kind, r := range map[string]netpolicy.Rule{"spliced": rule("a.example"), "opened": rule("a.example", withHTTP([]string{"GET"}, []string{"/v1/*"}))} {
 		w := newWorld(t, []netpolicy.Rule{r})
 		w.newHost("a.example", 443, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprintf(rw, "hello over %s", r.Proto) }))
-		ca, at := w.pem(), w.book.base.String()
+		ca, at := w.pem(), w.names.base.String()
 		python := fmt.Sprintf(`
 import http.client, socket, ssl, sys
 class C(http.client.HTTPSConnection):
@@ -96,7 +96,7 @@ c.on("error", e => { console.log(String(e)); process.exit(1) })`, at, ca)
 	}
 }
 
-// TestCurlClear speaks HTTP in the clear, with and without an upgrade to h2c, and with a body.
+// TestCurlClear uses HTTP without TLS, with and without an upgrade to h2c, and with a body.
 func TestCurlClear(t *testing.T) {
 	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -118,12 +118,12 @@ func TestCurlClear(t *testing.T) {
 		"chunked":      {[]string{"-H", "Transfer-Encoding: chunked", "--data-binary", "@" + big, "http://a.example/"}, "POST 3145728"},
 		"put":          {[]string{"-T", big, "http://a.example/"}, "PUT 3145728"},
 	} {
-		out, err := w.run("a.example", nil, append([]string{"curl", "-sS", "--resolve", "a.example:80:" + w.book.base.String()}, c.args...)...)
+		out, err := w.run("a.example", nil, append([]string{"curl", "-sS", "--resolve", "a.example:80:" + w.names.base.String()}, c.args...)...)
 		if err != nil || out != c.want {
 			t.Errorf("%s: %v %q", name, err, out)
 		}
 	}
-	if out, err := w.run("a.example", nil, "curl", "-sS", "--http2-prior-knowledge", "--resolve", "a.example:80:"+w.book.base.String(), "http://a.example/"); err == nil {
+	if out, err := w.run("a.example", nil, "curl", "-sS", "--http2-prior-knowledge", "--resolve", "a.example:80:"+w.names.base.String(), "http://a.example/"); err == nil {
 		t.Errorf("HTTP/2 in the clear: %q", out)
 	}
 }
@@ -142,7 +142,7 @@ func TestGit(t *testing.T) {
 	}
 	backEnd := &cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, Stderr: io.Discard}
 	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body) // net/http/cgi takes no chunks
+		b, err := io.ReadAll(r.Body) // net/http/cgi does not support chunked bodies
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -158,14 +158,14 @@ func TestGit(t *testing.T) {
 			work := filepath.Join(dir, strings.ReplaceAll(version, "/", ""))
 			git := func(args ...string) {
 				t.Helper()
-				argv := append([]string{"git", "-c", "http.version=" + version, "-c", "http.curloptResolve=a.example:443:" + w.book.base.String(),
+				argv := append([]string{"git", "-c", "http.version=" + version, "-c", "http.curloptResolve=a.example:443:" + w.names.base.String(),
 					"-c", "user.name=t", "-c", "user.email=t@t", "-c", "http.postBuffer=65536", "-c", "init.defaultBranch=main"}, args...)
 				if out, err := w.run("a.example", env, argv...); err != nil {
 					t.Fatalf("%s %s %v: %v %s\n%s", kind, version, args, err, out, w.dump())
 				}
 			}
 			git("clone", "-q", "https://a.example/repo.git", work)
-			data := make([]byte, 300<<10) // more than the post buffer: it goes in chunks
+			data := make([]byte, 300<<10) // larger than the post buffer, so that it is chunked
 			for i := range data {
 				data[i] = byte(i * i >> 7 * (i>>3 + 1))
 			}
@@ -188,7 +188,7 @@ func output(name string, args ...string) (string, error) {
 	return string(b), err
 }
 
-// TestOpenSSL sends hellos of another stack: small records, old versions, no name.
+// TestOpenSSL sends ClientHellos of another implementation: small records, old versions, no name.
 func TestOpenSSL(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	w.newHost("a.example", 443, nil)
@@ -204,7 +204,7 @@ func TestOpenSSL(t *testing.T) {
 		"final dot":  {[]string{"-servername", "a.example."}, false},
 		"alpn":       {[]string{"-alpn", "http/1.1", "-servername", "a.example"}, true},
 	} {
-		out, _ := w.run("a.example", nil, append([]string{"openssl", "s_client", "-connect", w.book.base.String() + ":443", "-CAfile", w.pem()}, c.args...)...)
+		out, _ := w.run("a.example", nil, append([]string{"openssl", "s_client", "-connect", w.names.base.String() + ":443", "-CAfile", w.pem()}, c.args...)...)
 		if strings.Contains(out, "BEGIN CERTIFICATE") != c.ok {
 			t.Errorf("%s: %s", name, out)
 		}

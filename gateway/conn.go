@@ -30,7 +30,7 @@ type conn struct {
 	dnsSeq   uint64
 	ctx      context.Context
 	began    time.Time
-	done     chan struct{} // closed when the end is in the record
+	done     chan struct{} // closed when the end is recorded
 	life     *lifetime
 }
 
@@ -56,7 +56,7 @@ func endpoint(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// run serves the connection to its end.
+// run serves the connection until its end.
 func (c *conn) run() {
 	defer close(c.done)
 	defer c.g.forget(c)
@@ -71,21 +71,21 @@ func (c *conn) run() {
 	why = c.serve()
 }
 
-// survive keeps a panic from ending more than this connection. The record has the place in the code, not the guest's
+// survive recovers from a panic, which ends only this connection. The record has the place in the code, not the guest's
 // bytes.
 func (c *conn) survive() {
 	if recover() == nil {
 		return
 	}
-	c.life.kill("a mistake in the gateway ended the connection")
+	c.life.kill("a bug in the gateway ended the connection")
 	ctx, cancel := lastWords(c.ctx)
 	defer cancel()
 	_, _ = c.g.post(ctx, audit.Event{Kind: audit.KindFinding, Finding: &audit.Finding{ // the connection is closed in any case
-		Rule: audit.RuleGatewayPanic, Detail: "a mistake in the gateway ended a connection at " + panicSite(),
+		Rule: audit.RuleGatewayPanic, Detail: "a bug in the gateway ended a connection at " + panicSite(),
 	}})
 }
 
-// panicSite is the function of this package that a panic went through first.
+// panicSite returns the function of this package in which a panic occurred.
 func panicSite() string {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -100,16 +100,16 @@ func panicSite() string {
 	}
 }
 
-// serve returns why the connection ended, where there is more to say than that it did.
+// serve returns the reason why the connection ended, if there is a specific one.
 func (c *conn) serve() string {
 	name, seq, ok := c.g.cfg.Names.Name(c.dst.Addr())
 	if !ok {
-		c.deny(netpolicy.Default, denied("the address stands for no name that the resolver gave the guest"), "")
+		c.deny(netpolicy.Default, denied("the resolver has given the guest no name with this address"), "")
 		reset(c.guest)
 		return ""
 	}
 	c.to, c.dnsSeq = destination{c.g, name, c.dst.Port()}, seq
-	_ = c.guest.SetReadDeadline(time.Now().Add(c.g.limits.Hello)) // a socket that takes none fails at the read
+	_ = c.guest.SetReadDeadline(time.Now().Add(c.g.limits.Hello)) // a socket without deadlines fails at the read
 	first, err := fill(c.guest, nil, 1)
 	switch {
 	case err != nil:
@@ -122,14 +122,14 @@ func (c *conn) serve() string {
 	return c.serveClear(first)
 }
 
-// silent returns the reason if a client's first bytes did not come.
+// silent returns the reason why a client's first bytes are missing.
 func silent(err error) *refusal {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return denied("the client did not send the first bytes in time: neither TLS nor HTTP. " +
-			"Where the server speaks first the rule needs mode: direct")
+			"If the server sends first, the rule needs mode: direct")
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return denied("the client ended before its first bytes were whole")
+		return denied("the client closed the connection within its first bytes")
 	}
 	return denied("the client's first bytes could not be read")
 }
@@ -150,7 +150,7 @@ func (c *conn) serveTLS(raw []byte) string {
 	}
 	found := c.to.find(raw, h.name)
 	if no == nil && len(found) > 0 {
-		no = denied("the secret %s stands in the ClientHello, which anyone can read", found[0])
+		no = denied("the secret %s is in the ClientHello, which is not encrypted", found[0])
 	}
 	if no == nil && opened && !c.g.cfg.Authority.covers(c.to.name) {
 		no = denied("the rule opens TLS, and the sandbox's authority does not cover the name: start a new sandbox")
@@ -172,7 +172,7 @@ func (c *conn) serveTLS(raw []byte) string {
 	return c.splice(raw)
 }
 
-// serveClear serves HTTP without TLS, or says in HTTP why it does not.
+// serveClear serves HTTP without TLS, or responds with the reason why it is denied.
 func (c *conn) serveClear(first []byte) string {
 	var no *refusal
 	current := c.g.cfg.Live.Current()
@@ -183,7 +183,7 @@ func (c *conn) serveClear(first []byte) string {
 		reset(c.guest)
 		return ""
 	case c.dst.Port() == 443:
-		no = denied("port 443 takes TLS only")
+		no = denied("port 443 accepts only TLS")
 		c.deny(v.RuleName(), no, "")
 	case !v.Allow:
 		no = denied("%s", v.Reason)
@@ -194,7 +194,7 @@ func (c *conn) serveClear(first []byte) string {
 	return c.serveHTTP1(&guestConn{Conn: c.guest, head: first, stall: c.g.limits.Stall}, "http", no)
 }
 
-// asRefusal returns err as a refusal; other errors are put into words.
+// asRefusal returns err as a refusal; text describes other errors.
 func asRefusal(err error, words func(error) *refusal) *refusal {
 	if err == nil {
 		return nil
@@ -206,7 +206,7 @@ func asRefusal(err error, words func(error) *refusal) *refusal {
 	return words(err)
 }
 
-// recheck decides again and reports whether the policy ended the connection now.
+// recheck decides again, and reports whether the policy has ended the connection.
 func (c *conn) recheck() bool {
 	c.life.mu.Lock()
 	defer c.life.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *conn) recheck() bool {
 
 func (c *conn) recheckLocked() bool {
 	if c.life.over || c.life.id == "" {
-		return false // one that is not open yet asks again before it dials
+		return false // it asks again before it dials
 	}
 	current := c.g.cfg.Live.Current()
 	v := c.stillAllowed(current.Policy)
@@ -227,10 +227,10 @@ func (c *conn) recheckLocked() bool {
 	return true
 }
 
-// nowOpened is why a spliced connection ends when its rule gets an http part.
-const nowOpened netpolicy.Reason = "the rule looks at requests now, and this connection was not opened"
+// nowOpened is the reason for which a spliced connection ends when its rule gets an http part.
+const nowOpened netpolicy.Reason = "the rule inspects requests now, and this connection was not opened"
 
-// stillAllowed asks about all that the connection does. The caller holds mu.
+// stillAllowed decides on the connection and its requests. The caller holds mu.
 func (c *conn) stillAllowed(p *netpolicy.Policy) netpolicy.Verdict {
 	v := netpolicy.Decide(p, c.to.question())
 	if !v.Allow {

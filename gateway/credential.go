@@ -13,30 +13,29 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// Credentials are the secrets of the sandbox. It is safe for concurrent use.
+// Credentials are the secrets of the sandbox. An implementation must be safe for concurrent use.
 type Credentials interface {
-	// Credential returns what is put into a request under a rule with credential: secret. There is one only while a step
-	// lives that may use it; the guest sees the error's text.
+	// Credential returns the value that is added to a request under a rule with credential: secret. It exists only
+	// during a step that may use it. The guest receives the error's text.
 	Credential(secret string) (secrets.Credential, error)
-	// Find returns the names of the secrets whose value or placeholder stands in text, in any
-	// encoding that the redactor knows.
+	// Find returns the names of the secrets whose value or placeholder is in text, in any encoding that the redactor
+	// recognizes.
 	Find(text []byte) []string
-	// Watch looks for the same in a text that comes piece by piece.
+	// Watch returns a stream that searches for the same in a text that arrives in pieces.
 	Watch() *secrets.Watch
-	// Presented reports that a secret occurs in what the guest sends to host, and where in it, before any of it is sent.
-	// It returns whether that is within the secret's scope. If not, it is an anomaly and the request is refused. seq is
-	// that of the event of the flow's opening or refusal.
+	// Presented reports that the guest is about to send a secret to host, and in which part of the request, before any
+	// of it is sent. It returns whether this is within the secret's scope. Otherwise it is an anomaly and the request is
+	// denied. seq is that of the event of the flow's opening or denial.
 	Presented(ctx context.Context, secret, host, where string, seq uint64) (inScope bool)
-	// Echoed reports that host sent a secret's value or placeholder after the end of an answer, without a request. seq
+	// Echoed reports that host sent a secret's value or placeholder after the end of a response, without a request. seq
 	// is as above.
 	Echoed(secret, host string, seq uint64)
 }
 
-// inject gets the rule's credential, if it has one, makes it durable that it is used, and puts it into
-// header, which is what will be sent of q's fields. What the guest sent to the same end is
-// taken out of header and u, or the request is refused: with credentials of its own the guest could
-// use an allowed host as a channel. Nothing that the guest sends decides where the
-// value goes: that is the connection's one name, which was in the ClientHello and is in the certificate.
+// inject adds the rule's credential to header, the fields that will be sent for q, after its use is durable in the
+// record. It removes the guest's own credentials from header and u, or denies the request: with separate credentials the
+// guest could use an allowed host as a channel. No data of the guest determines the destination of the value: that is
+// the connection's only name, which was in the ClientHello and is in the certificate.
 func (f *flight) inject(r *netpolicy.Rule, header http.Header, u *url.URL) *refusal {
 	if r.Credential == "" || r.HTTP == nil || f.x.scheme != "https" {
 		return nil
@@ -44,7 +43,7 @@ func (f *flight) inject(r *netpolicy.Rule, header http.Header, u *url.URL) *refu
 	if f.x.conn.g.cfg.Credentials == nil {
 		return denied("the rule has the credential %s, and this sandbox has none", r.Credential)
 	}
-	f.carry(r.Credential) // first, or Withdraw could miss it
+	f.carry(r.Credential) // first, so that Withdraw finds it
 	c, err := f.x.conn.g.cfg.Credentials.Credential(r.Credential)
 	if err != nil {
 		f.presentOwn(r.Credential)
@@ -75,14 +74,14 @@ func (f *flight) recordUse(s *substitution) *refusal {
 	return nil
 }
 
-// substitution puts one credential into one request.
+// substitution adds one credential to one request.
 type substitution struct {
 	name       string // of the secret
 	credential secrets.Credential
 	field      string // canonical name of the header field
 }
 
-// fit refuses a credential that would change how the request is read or routed.
+// fit denies a credential that would change how the request is parsed or routed.
 func (s *substitution) fit() *refusal {
 	c := s.credential
 	switch {
@@ -90,14 +89,14 @@ func (s *substitution) fit() *refusal {
 		overrideField(s.field) || slices.Contains(hopFields, s.field):
 		return denied("the credential %s is for a header that cannot be set", s.name)
 	case len(c.Value) == 0 || c.Value[0] == ' ' || c.Value[len(c.Value)-1] == ' ':
-		return denied("the credential %s is empty, or begins or ends with a blank: it fits into no header", s.name)
+		return denied("the credential %s is empty, or begins or ends with a space: no header field can contain it", s.name)
 	case slices.ContainsFunc(c.Value, func(b byte) bool { return b < ' ' || b == 0x7f }):
-		return denied("the credential %s holds a control character: it fits into no header", s.name)
+		return denied("the credential %s contains a control character: no header field can contain it", s.name)
 	}
 	return nil
 }
 
-// fields sets the credential's field in out, according to what the guest sent.
+// fields sets the credential's field in out, depending on the guest's fields.
 func (s *substitution) fields(sent, out http.Header) *refusal {
 	value := string(s.credential.Value)
 	if s.field == "Authorization" && !strings.Contains(value, " ") {
@@ -107,7 +106,7 @@ func (s *substitution) fields(sent, out http.Header) *refusal {
 		switch {
 		case squash(name) == squash(s.field):
 			if name != s.field || len(values) != 1 {
-				return denied("%s, in which the gateway sends the credential %s, comes twice or in another spelling", s.field, s.name)
+				return denied("%s, in which the gateway sends the credential %s, is repeated or in another spelling", s.field, s.name)
 			}
 			v, ok := s.substitute(values[0])
 			if !ok {
@@ -115,11 +114,11 @@ func (s *substitution) fields(sent, out http.Header) *refusal {
 			}
 			value = v
 		case strings.HasPrefix(squash(name), "cookie"):
-			delete(out, name) // a session of the guest's own
+			delete(out, name) // a session of the guest
 		case authField(name):
 			for _, v := range values {
 				if _, ok := s.substitute(v); !ok {
-					return denied("the request has other means of authentication (%s) than the credential %s, which the gateway sends in %s",
+					return denied("the request has another authentication (%s) than the credential %s, which the gateway sends in %s",
 						shorten(name), s.name, s.field)
 				}
 			}
@@ -130,11 +129,11 @@ func (s *substitution) fields(sent, out http.Header) *refusal {
 	return nil
 }
 
-// maxBesides bounds what may stand beside a placeholder: a user's name, a scheme.
+// maxBesides bounds the text beside a placeholder: a user's name, a scheme.
 const maxBesides = 256
 
-// substitute returns a field's value with the secret's in place of the placeholder. Nothing that
-// could be another credential may stand beside it:
+// substitute replaces the placeholder in a field's value with the secret's value. The rest of the field must not be
+// another credential:
 //
 //	PLACEHOLDER | SCHEME PLACEHOLDER | [SCHEME ]NAME=PLACEHOLDER | [SCHEME ]NAME="PLACEHOLDER"
 //	Basic base64(USER:PLACEHOLDER) | Basic base64(PLACEHOLDER:WORD)
@@ -151,12 +150,12 @@ func (s *substitution) substitute(sent string) (string, bool) {
 		return "", false
 	}
 	if s.field == "Authorization" && before != "" && strings.Contains(value, " ") {
-		return value, true // it has its own scheme
+		return value, true // it has a scheme
 	}
 	return before + value + after, true
 }
 
-// besides reports whether before and after a placeholder there is a scheme and a name at most.
+// besides reports whether the text before and after a placeholder is at most a scheme and a name.
 func besides(before, after string) bool {
 	if quoted, ok := strings.CutSuffix(before, `="`); ok {
 		if after != `"` {
@@ -177,7 +176,7 @@ func besides(before, after string) bool {
 	return before == "" || equals && isToken(name)
 }
 
-// basic substitutes inside of what Basic (RFC 7617) encodes.
+// basic substitutes within the encoded part of Basic (RFC 7617).
 func (s *substitution) basic(scheme, encoded string) (string, bool) {
 	holder, value := s.credential.Placeholder, string(s.credential.Value)
 	plain, err := base64.StdEncoding.DecodeString(encoded)
@@ -207,17 +206,17 @@ func printable(s string) bool {
 	return true
 }
 
-// query returns a query without the parameters that hold the placeholder where a server looks for
-// a credential. One that holds anything else is refused.
+// query returns a query without the parameters in which servers accept a credential, if they contain the placeholder. It
+// denies a query in which such a parameter contains anything else.
 func (s *substitution) query(query string) (string, *refusal) {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
 		drop := false
-		for piece := range strings.SplitSeq(part, ";") { // a separator too, for some
+		for piece := range strings.SplitSeq(part, ";") { // some servers treat it as a separator
 			name, value, _ := strings.Cut(piece, "=")
 			if word := authParameter(unescape(name)); word != "" && value != "" {
 				if s.credential.Placeholder == "" || unescape(value) != s.credential.Placeholder || piece != part {
-					return "", denied("the request has other means of authentication (%s in its query) than the credential %s, which the gateway sends in %s",
+					return "", denied("the request has another authentication (%s in its query) than the credential %s, which the gateway sends in %s",
 						word, s.name, s.field)
 				}
 				drop = true
@@ -230,17 +229,16 @@ func (s *substitution) query(query string) (string, *refusal) {
 	return strings.Join(kept, "&"), nil
 }
 
-// authParameter returns the parameter that name is for servers which look for a credential
-// there, or nothing.
+// authParameter returns the name of the parameter if servers accept a credential in it, or "".
 func authParameter(name string) string {
-	name, _, _ = strings.Cut(name, "[") // name[], in some languages
+	name, _, _ = strings.Cut(name, "[") // name[] in some languages
 	if name = squash(name); slices.Contains(authParameters, name) {
 		return name
 	}
 	return ""
 }
 
-// Where credentials stand besides the fields that a rule names, without regard to case, '-' and '_'.
+// Fields with credentials other than those that rules name. Case, '-' and '_' are ignored.
 var (
 	authParameters = []string{"key", "apikey", "token", "accesstoken", "accesskey", "apitoken", "authtoken", "auth", "authorization", "bearer", "bearertoken", "oauthtoken",
 		"idtoken", "refreshtoken", "privatetoken", "jobtoken", "personalaccesstoken", "securitytoken", "subscriptionkey", "secret", "clientsecret", "clientassertion", "assertion", "password", "passwd", "pass",
@@ -249,8 +247,8 @@ var (
 	authEnds  = []string{"auth", "key", "pat", "sig"}
 )
 
-// authField reports whether a field's name is one in which servers look for a credential. It is wide: if a field of
-// another meaning is refused by mistake, the refusal names it, and it can be left out.
+// authField reports whether servers accept a credential in a field with this name. It has many names: if it denies a
+// field with another meaning, the refusal names the field, and the client can omit it.
 func authField(name string) bool {
 	plain := squash(name)
 	if strings.Contains(plain, "idempotency") {
@@ -263,8 +261,7 @@ func authField(name string) bool {
 	return len(words) > 0 && slices.Contains(authEnds, words[len(words)-1])
 }
 
-// squash returns the letters and digits of a name, in small letters: servers and
-// what stands before them take '-', '_' and others for the same.
+// squash returns the letters and digits of a name in lower case: servers and proxies treat '-', '_' and others as equal.
 func squash(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -277,5 +274,5 @@ func squash(name string) string {
 	}, name)
 }
 
-// shorten cuts a name that the guest made.
+// shorten truncates a name that the guest chose.
 func shorten(name string) string { return name[:min(len(name), 64)] }

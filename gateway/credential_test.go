@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// TestInject checks what the host gets for what the guest sent, in both versions of HTTP.
+// TestInject compares what the host receives with what the guest sent, in both versions of HTTP.
 func TestInject(t *testing.T) {
 	basic := func(s string) string { return "Basic " + encode64(s) }
 	bearer := secrets.Credential{Header: "authorization", Value: []byte(apiValue), Placeholder: apiHolder}
@@ -30,8 +30,8 @@ func TestInject(t *testing.T) {
 			of    secrets.Credential
 			sent  []string // names and values
 			query string
-			want  string // of the field; empty: refused
-			no    string // why
+			want  string // of the field; empty: denied
+			no    string // the reason
 			uri   string
 		}{
 			{of: key, want: apiValue},
@@ -43,25 +43,25 @@ func TestInject(t *testing.T) {
 			{of: key, sent: []string{"x-api-key", strings.ToUpper(apiHolder)}, no: "send nothing there"},
 			{of: key, sent: []string{"x-api-key", apiHolder + ",own-key"}, no: "send nothing there"},
 			{of: key, sent: []string{"x-api-key", "own-key " + apiHolder + " x"}, no: "send nothing there"},
-			{of: key, sent: []string{"x-api-key", apiHolder, "x-api-key", "own-key"}, no: "comes twice"},
-			{of: key, sent: []string{"x-api-key", apiHolder, "x-api-key", apiHolder}, no: "comes twice"},
+			{of: key, sent: []string{"x-api-key", apiHolder, "x-api-key", "own-key"}, no: "is repeated"},
+			{of: key, sent: []string{"x-api-key", apiHolder, "x-api-key", apiHolder}, no: "is repeated"},
 			{of: key, sent: []string{"x_api_key", apiHolder}, no: "another spelling"},
 			{of: key, sent: []string{"x_api-key", "own-key"}, no: "another spelling"},
 			{of: key, sent: []string{"xapikey", "own-key"}, no: "another spelling"},
-			{of: key, sent: []string{"authorization", "Bearer own-key"}, no: "other means of authentication"},
+			{of: key, sent: []string{"authorization", "Bearer own-key"}, no: "another authentication"},
 			{of: key, sent: []string{"authorization", "Bearer " + apiHolder}, want: apiValue},
-			{of: key, sent: []string{"authorization", basic("me:own")}, no: "other means of authentication"},
-			{of: key, sent: []string{"proxy-authorization", basic("me:own")}, no: "other means of authentication"},
-			{of: key, sent: []string{"api-key", "own-key"}, no: "other means of authentication"},
-			{of: key, sent: []string{"api_key", "own-key"}, no: "other means of authentication"},
-			{of: key, sent: []string{"x-goog-api-key", "own-key"}, no: "other means of authentication"},
+			{of: key, sent: []string{"authorization", basic("me:own")}, no: "another authentication"},
+			{of: key, sent: []string{"proxy-authorization", basic("me:own")}, no: "another authentication"},
+			{of: key, sent: []string{"api-key", "own-key"}, no: "another authentication"},
+			{of: key, sent: []string{"api_key", "own-key"}, no: "another authentication"},
+			{of: key, sent: []string{"x-goog-api-key", "own-key"}, no: "another authentication"},
 			{of: key, sent: []string{"x-goog-api-key", apiHolder}, want: apiValue},
-			{of: key, sent: []string{"anthropic-auth-token", "own-key"}, no: "other means of authentication"},
-			{of: key, sent: []string{"x-auth", "own"}, no: "other means of authentication"},
-			{of: key, sent: []string{"private-token", "own"}, no: "other means of authentication"},
-			{of: key, sent: []string{"ocp-apim-subscription-key", "own"}, no: "other means of authentication"},
-			{of: key, sent: []string{"x-amz-security-token", "own"}, no: "other means of authentication"},
-			{of: key, sent: []string{"signature-input", "own"}, no: "other means of authentication"},
+			{of: key, sent: []string{"anthropic-auth-token", "own-key"}, no: "another authentication"},
+			{of: key, sent: []string{"x-auth", "own"}, no: "another authentication"},
+			{of: key, sent: []string{"private-token", "own"}, no: "another authentication"},
+			{of: key, sent: []string{"ocp-apim-subscription-key", "own"}, no: "another authentication"},
+			{of: key, sent: []string{"x-amz-security-token", "own"}, no: "another authentication"},
+			{of: key, sent: []string{"signature-input", "own"}, no: "another authentication"},
 			{of: key, sent: []string{"idempotency-key", "1", "anthropic-version", "2023-06-01", "x-stainless-retry-count", "0"}, want: apiValue},
 			{of: key, sent: []string{"cookie", "session=own", "cookie2", "x"}, want: apiValue},
 			{of: key, query: "?a=1&key=own", no: "key in its query"},
@@ -98,7 +98,7 @@ func TestInject(t *testing.T) {
 			{of: secrets.Credential{Header: "x-key", Value: []byte("two\r\nx-host: b.example")}, no: "control character"},
 			{of: secrets.Credential{Header: "x-key", Value: []byte("trailing\n")}, no: "control character"},
 			{of: secrets.Credential{Header: "x-key", Value: []byte("nul\x00nul")}, no: "control character"},
-			{of: secrets.Credential{Header: "x-key", Value: []byte(" blank")}, no: "blank"},
+			{of: secrets.Credential{Header: "x-key", Value: []byte(" blank")}, no: "space"},
 			{of: secrets.Credential{Header: "x-key"}, no: "empty"},
 			{of: secrets.Credential{Header: "host", Value: []byte(apiValue)}, no: "cannot be set"},
 			{of: secrets.Credential{Header: "Transfer-Encoding", Value: []byte(apiValue)}, no: "cannot be set"},
@@ -118,7 +118,7 @@ func TestInject(t *testing.T) {
 			seen := w.seen()
 			if c.want == "" {
 				if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, c.no) || len(seen) > 0 {
-					t.Errorf("%d %v%s: %d %s; the host saw %q", n, c.sent, c.query, resp.StatusCode, reason, seen)
+					t.Errorf("%d %v%s: %d %s; the host received %q", n, c.sent, c.query, resp.StatusCode, reason, seen)
 				}
 				resp.Body.Close()
 				if ev := w.nextHTTP(); ev.Credential != "" || ev.Verdict != audit.Deny {
@@ -134,10 +134,10 @@ func TestInject(t *testing.T) {
 			field := http.CanonicalHeaderKey(c.of.Header)
 			if resp.StatusCode != 200 || len(seen) != 1 || !strings.HasPrefix(seen[0], "POST "+uri+" a.example\n") ||
 				!strings.Contains(seen[0], "\n"+field+": "+c.want+"\n") || !strings.HasSuffix(seen[0], "\n\nbody with "+apiHolder) {
-				t.Errorf("%d %v%s: %d, the host saw %q", n, c.sent, c.query, resp.StatusCode, seen)
+				t.Errorf("%d %v%s: %d, the host received %q", n, c.sent, c.query, resp.StatusCode, seen)
 			}
 			if strings.Contains(strings.Join(seen, ""), "own") {
-				t.Errorf("%d: the host saw %q", n, seen)
+				t.Errorf("%d: the host received %q", n, seen)
 			}
 			w.checkUse(n)
 		}
@@ -148,7 +148,7 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// checkUse checks that the last http event has a credential, and an event of its use before.
+// checkUse checks that the last http event has a credential, and that an event of its use precedes it.
 func (w *keyWorld) checkUse(n int) {
 	w.Helper()
 	ev := w.nextHTTP()
@@ -163,7 +163,7 @@ func (w *keyWorld) checkUse(n int) {
 	}
 }
 
-// TestInjectUnrecorded has a record that fails while a credential would be used.
+// TestInjectUnrecorded: the record fails before a credential is used.
 func TestInjectUnrecorded(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	client := w.client("a.example")
@@ -179,11 +179,11 @@ func TestInjectUnrecorded(t *testing.T) {
 		t.Errorf("%d", resp.StatusCode)
 	}
 	if seen := w.seen(); len(seen) > 0 {
-		t.Errorf("the host saw %q", seen)
+		t.Errorf("the host received %q", seen)
 	}
 }
 
-// TestInjectDead has no lease for the credential.
+// TestInjectDead: there is no lease for the credential.
 func TestInjectDead(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	w.keys.gone = errors.New("the step has ended")
@@ -205,11 +205,11 @@ func TestInjectDead(t *testing.T) {
 		}
 	}
 	if seen := w.seen(); len(seen) > 0 {
-		t.Errorf("the hosts saw %q", seen)
+		t.Errorf("the hosts received %q", seen)
 	}
 }
 
-// TestWithdraw ends a request whose body has no end when its credential is revoked.
+// TestWithdraw ends a request with an endless body when its credential is revoked.
 func TestWithdraw(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
 		gone := make(chan error, 1)
@@ -238,7 +238,7 @@ func TestWithdraw(t *testing.T) {
 				t.Error("the host saw an orderly end")
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("the request goes on")
+			t.Fatal("the request continues")
 		}
 		wr.CloseWithError(io.ErrUnexpectedEOF)
 		if resp := <-done; resp != nil && resp.StatusCode != 403 {
@@ -253,8 +253,8 @@ func TestWithdraw(t *testing.T) {
 
 func encode64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// FuzzSubstitute takes any field's value as what the guest sent. Nothing that is let through may
-// hold more than the value, a scheme and a name, and no part of a placeholder.
+// FuzzSubstitute sends arbitrary values of the field. The result may contain at most the value, a scheme and a name, and
+// no part of a placeholder.
 func FuzzSubstitute(f *testing.F) {
 	for _, s := range []string{
 		apiHolder, "Bearer " + apiHolder, "Token token=\"" + apiHolder + "\"", "key=" + apiHolder, "Basic " + encode64("me:"+apiHolder),
@@ -291,7 +291,7 @@ func FuzzSubstitute(f *testing.F) {
 	})
 }
 
-// FuzzQuery takes any query. What is left over has no parameter that authenticates.
+// FuzzQuery sends arbitrary queries. The result has no parameter that authenticates.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"key=" + apiHolder, "a=1&key=x", "%6Bey=x", "a;token=x", "token[]=x", "&&==", "a=b&API_KEY=" + apiHolder + "&c"} {
 		f.Add(s)
@@ -302,7 +302,7 @@ func FuzzQuery(f *testing.F) {
 		if no != nil {
 			return
 		}
-		values, _ := url.ParseQuery(out) // as much as can be read
+		values, _ := url.ParseQuery(out) // as much as can be parsed
 		for name, list := range values {
 			if authParameter(name) != "" && strings.Join(list, "") != "" {
 				t.Fatalf("%q of %q", out, query)

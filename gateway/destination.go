@@ -8,14 +8,14 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// destination is the host, by its name, that a connection is for, with the policy decisions about it.
+// destination is the name of the host that a connection is for, with the policy decisions about it.
 type destination struct {
 	g    *Gateway
 	name string
 	port uint16
 }
 
-// question is what is asked about the connection as a whole.
+// question returns the question about the connection as a whole.
 func (d destination) question() netpolicy.Question {
 	return netpolicy.Question{Name: d.name, Port: netpolicy.Port{Proto: "tcp", Number: d.port}, Via: netpolicy.Gateway}
 }
@@ -24,10 +24,10 @@ func (d destination) verdict() netpolicy.Verdict {
 	return netpolicy.Decide(d.g.cfg.Live.Current().Policy, d.question())
 }
 
-// ownAddress is why a name may not lead to the host.
+// ownAddress is the reason for which a name must not resolve to the host.
 const ownAddress netpolicy.Reason = "the address is the host's own, which the rule does not name"
 
-// decidePeer reports whether the connection may go to an address.
+// decidePeer decides whether the connection may go to an address.
 func (d destination) decidePeer(p *netpolicy.Policy, a netip.Addr) netpolicy.Verdict {
 	q := d.question()
 	q.Addr = a
@@ -47,7 +47,7 @@ func names(r *netpolicy.Rule, a netip.Addr) bool {
 	return false
 }
 
-// credentials are the names of those that the connection's requests can get.
+// credentials returns the names of the credentials that the connection's requests can use.
 func (d destination) credentials() []string {
 	var list []string
 	for _, r := range d.g.cfg.Live.Current().Policy.Match(d.name) {
@@ -58,8 +58,7 @@ func (d destination) credentials() []string {
 	return list
 }
 
-// find returns the secrets in what a connection begins with and in a name, over whose labels
-// one can be spread.
+// find returns the secrets in the first bytes of a connection and in a name, also if one is split across labels.
 func (d destination) find(raw []byte, name string) []string {
 	of := d.g.cfg.Credentials
 	if of == nil {

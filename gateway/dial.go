@@ -12,11 +12,10 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// open resolves the name and makes it durable that the flow goes to the first
-// of its addresses. Nothing is dialled yet.
+// open resolves the name, and returns when the flow to the first address is durable in the record. It does not dial.
 func (c *conn) open(current netpolicy.Generation, v netpolicy.Verdict, blind bool) *refusal {
-	if found := c.to.find(nil, c.to.name); len(found) > 0 { // a query for it would reveal it
-		no := denied("the secret %s stands in the destination's name", found[0])
+	if found := c.to.find(nil, c.to.name); len(found) > 0 { // a DNS query for it would reveal it
+		no := denied("the secret %s is in the destination's name", found[0])
 		c.deny(v.RuleName(), no, "")
 		c.presentAll(found, "the destination's name")
 		return no
@@ -32,19 +31,18 @@ func (c *conn) open(current netpolicy.Generation, v netpolicy.Verdict, blind boo
 	c.life.mu.Unlock()
 	if no := c.recordOpen(c.ctx, peers[0], ""); no != nil {
 		c.life.mu.Lock()
-		c.life.id = "" // what was not recorded as open is not recorded as closed
+		c.life.id = "" // a flow without a recorded opening has no recorded end
 		c.life.mu.Unlock()
 		return no
 	}
 	return nil
 }
 
-// errOver means that the connection ended while something of it was under way.
+// errOver means that the connection ended during an operation.
 var errOver = errors.New("the connection has ended")
 
-// dial connects to one of the peers: to the next one, beside those before, when a
-// while has passed without success or one has failed (RFC 8305, section 5). Once one was
-// reached, it is the only one for this connection.
+// dial connects to one of the peers. It tries the next one concurrently if the earlier ones fail or take too long (RFC
+// 8305, section 5). Once a peer was reached, it is the only one for this connection.
 func (c *conn) dial(ctx context.Context) (*peerConn, error) {
 	if !c.life.enter() {
 		return nil, errOver
@@ -95,7 +93,7 @@ func (c *conn) dial(ctx context.Context) (*peerConn, error) {
 	return reached, nil
 }
 
-// attempt connects to one peer, if the policy still lets it.
+// attempt connects to one peer, if the policy still allows it.
 func (c *conn) attempt(ctx context.Context, peer netip.AddrPort, further bool) (*peerConn, error) {
 	defer c.survive()
 	if further {
@@ -115,8 +113,7 @@ func (c *conn) attempt(ctx context.Context, peer netip.AddrPort, further bool) (
 	return c.life.adopt(s.(*net.TCPConn), peer)
 }
 
-// try puts a peer under the eyes of Recheck, and asks again: the policy may
-// have changed since the name was decided on.
+// try registers a peer for Recheck and decides again, because the policy may have changed since the name was decided on.
 func (c *conn) try(peer netip.AddrPort) bool {
 	c.life.mu.Lock()
 	defer c.life.mu.Unlock()
@@ -124,7 +121,7 @@ func (c *conn) try(peer netip.AddrPort) bool {
 	return !c.life.over && !c.recheckLocked()
 }
 
-// peerConn is a socket to a peer. Its Close takes it off its connection.
+// peerConn is a socket to a peer. Close removes it from its connection.
 type peerConn struct {
 	*net.TCPConn
 	of *lifetime

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// ends finds where each answer ends in what a host sends on a connection of HTTP/1. It agrees with
-// net/http's client on every answer that the client takes whole; of others it may say anything. The
-// zero value waits for no answer. It is not safe for concurrent use.
+// ends finds where each response ends in the data of an HTTP/1 connection. It agrees with net/http's client on all
+// responses that the client accepts; the result for others is unspecified. The zero value expects no response. It is not
+// safe for concurrent use.
 //
 //	nowhere -> inHead -> inSize -> inChunk -> inSize ... -> inTrailer -> nowhere
 //	             |\----> inBody ---------------------------------------> nowhere
@@ -17,17 +17,17 @@ import (
 //	              \----> inRest, which ends with the connection
 type ends struct {
 	at     place
-	method string // of the request that is answered
-	head   []byte // as far as it came
-	line   []byte // the one that has not ended yet, without what stands before it
-	left   int64  // of the body; of the chunk and the CRLF after it
+	method string // of the request
+	head   []byte // so far
+	line   []byte // the unfinished line, without what precedes it
+	left   int64  // of the body, or of the chunk and its CRLF
 }
 
-// place is where in an answer the next byte stands.
+// place is the part of a response to which the next byte belongs.
 type place int
 
 const (
-	nowhere place = iota // no answer is due
+	nowhere place = iota // no response is expected
 	inHead
 	inBody
 	inSize // the line before a chunk
@@ -36,10 +36,10 @@ const (
 	inRest
 )
 
-// expect records that a request was sent, and that its answer is due.
+// expect records that a request was sent and its response is expected.
 func (e *ends) expect(method string) { *e = ends{at: inHead, method: method} }
 
-// take goes on by p, and returns how many of its bytes belong to the answer that is due.
+// take processes p, and returns how many of its bytes belong to the expected response.
 func (e *ends) take(p []byte) (own int) {
 	for own < len(p) {
 		switch e.at {
@@ -60,7 +60,7 @@ func (e *ends) take(p []byte) (own int) {
 	return own
 }
 
-// next leaves a body, or a chunk.
+// next leaves a body or a chunk.
 func (e *ends) next() {
 	if e.at == inChunk {
 		e.at = inSize
@@ -69,7 +69,7 @@ func (e *ends) next() {
 	}
 }
 
-// lines goes on within a line, at most to its end.
+// lines continues within a line, at most to its end.
 func (e *ends) lines(p []byte) (own int) {
 	own = bytes.IndexByte(p, '\n') + 1
 	ended := own > 0
@@ -81,7 +81,7 @@ func (e *ends) lines(p []byte) (own int) {
 		e.head = append(e.head, p[:own]...)
 	}
 	if len(e.head) > maxAnswerHead || len(e.line) > maxAnswerHead {
-		e.at = inRest // the client gives up before
+		e.at = inRest // the client gives up before this
 	}
 	if ended {
 		line := bytes.TrimSuffix(e.line[:len(e.line)-1], []byte("\r"))
@@ -102,7 +102,7 @@ func (e *ends) endOfLine(line []byte) {
 	}
 }
 
-// endOfHead asks the client's own library what follows.
+// endOfHead uses net/http to determine what follows.
 func (e *ends) endOfHead() {
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(e.head)), &http.Request{Method: e.method})
 	e.head = nil
@@ -123,7 +123,7 @@ func (e *ends) endOfHead() {
 	}
 }
 
-// chunk reads the line before a chunk.
+// chunk parses the line before a chunk.
 func (e *ends) chunk(line []byte) {
 	digits, _, _ := bytes.Cut(line, []byte(";"))
 	size, err := strconv.ParseInt(string(bytes.TrimRight(digits, " \t")), 16, 63)

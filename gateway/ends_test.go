@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// answerEnd is the oracle: it has net/http read an answer as its client does, and returns how many
-// bytes that took. It is not ok if the client does not take the answer, or reads to the connection's end.
+// answerEnd is the oracle: net/http reads a response as its client does, and answerEnd returns its length. ok is false
+// if the client rejects the response, or reads until the end of the connection.
 func answerEnd(method string, sent []byte) (n int, ok bool) {
 	from := bytes.NewReader(sent)
 	r := bufio.NewReader(from)
@@ -33,7 +33,7 @@ func answerEnd(method string, sent []byte) (n int, ok bool) {
 	}
 }
 
-// takeAll gives ends what a host sent in pieces, and returns how much of it was an answer's.
+// takeAll passes pieces to ends, and returns how many bytes belonged to the response.
 func takeAll(method string, sent []byte, piece func() int) int {
 	var e ends
 	e.expect(method)
@@ -65,7 +65,7 @@ var someAnswers = []struct{ method, answer, more string }{
 	{"GET", "HTTP/1.1 404 Not Found\r\nX: folded\r\n  \r\n line\r\nContent-Length: 2\r\n\r\nno", "more"},
 }
 
-// TestEnds has answers and more after them, in pieces of every size.
+// TestEnds has responses followed by other bytes, in pieces of every size.
 func TestEnds(t *testing.T) {
 	for _, c := range someAnswers {
 		sent := []byte(c.answer + c.more)
@@ -80,7 +80,7 @@ func TestEnds(t *testing.T) {
 	}
 	var e ends
 	if n := e.take([]byte("x")); n != 0 {
-		t.Error("no answer is due, and", n, "bytes were taken")
+		t.Error("no response is expected, but", n, "bytes were taken")
 	}
 	for _, whole := range []string{"HTTP/1.1 200 OK\r\n\r\nto the end", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nanything", "HTTP/1.0 200 OK\r\n\r\nto the end", "no HTTP\r\n\r\nat all"} {
 		if n := takeAll("GET", []byte(whole), func() int { return 7 }); n != len(whole) {
@@ -89,11 +89,11 @@ func TestEnds(t *testing.T) {
 	}
 	long := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxAnswerHead+1)
 	if e.expect("GET"); e.take([]byte(long)) != len(long) || e.at != inRest {
-		t.Error("a head without end is kept")
+		t.Error("an endless head is buffered")
 	}
 }
 
-// FuzzEnds compares with net/http on whatever its client takes.
+// FuzzEnds compares ends with net/http for all responses that its client accepts.
 func FuzzEnds(f *testing.F) {
 	for _, c := range someAnswers {
 		f.Add(c.method, []byte(c.answer+c.more), uint64(len(c.answer)))

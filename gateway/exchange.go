@@ -20,18 +20,18 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxAnswerHead bounds the head of what a peer answers, in bytes.
+// maxAnswerHead bounds the head of a host's response, in bytes.
 const maxAnswerHead = 256 << 10
 
-// maxUnread is how much of an answer of HTTP/2 waits for a guest that does not read it, in bytes.
+// maxUnread bounds the buffered part of an HTTP/2 response that the guest does not read, in bytes.
 const maxUnread = 512 << 10
 
-// exchanger carries the requests of one connection, which all go to its one name.
+// exchanger sends the requests of one connection, which all have the same host.
 type exchanger struct {
 	conn      *conn
 	scheme    string   // http or https
-	authority string   // the name, with the port unless it is the scheme's own
-	protocols []string // of TLS, that the host may choose from
+	authority string   // the name, with the port unless it is the scheme's default
+	protocols []string // of TLS, from which the host may choose
 	peer      *http.Transport
 }
 
@@ -42,7 +42,7 @@ func newExchanger(c *conn, scheme string, h2 bool) *exchanger {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(h2) // an HTTP/1 request stays one: nothing is lost in translation
+	protocols.SetHTTP2(h2) // an HTTP/1 request stays one: no translation
 	if x.protocols = []string{"http/1.1"}; h2 {
 		x.protocols = []string{http2.NextProtoTLS, "http/1.1"}
 	}
@@ -62,18 +62,18 @@ func newExchanger(c *conn, scheme string, h2 bool) *exchanger {
 
 func (x *exchanger) close() { x.peer.CloseIdleConnections() }
 
-// exchange carries one request to its answer, and records it. With an error the
-// answer is not whole and the guest must not take it for one.
+// exchange sends one request, passes its response on, and records it. After an error the response is incomplete, and the
+// guest must be able to detect that.
 func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask) error {
 	f := x.newFlight(ctx, w, q)
 	defer f.stop(nil)
 	defer x.conn.g.asking.Add(-1)
 	if n := x.conn.g.asking.Add(1); n > int64(x.conn.g.limits.Exchanges) && q.no == nil {
-		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d concurrent requests already", n-1)}
+		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d concurrent requests, its limit", n-1)}
 	}
 	u, no := x.vet(q)
 	if no != nil {
-		_ = f.scope.head(q) // for the report; the request is refused in any case
+		_ = f.scope.head(q) // for the report; the request is denied in any case
 		return x.refuse(w, q, x.conn.to.verdict(), no)
 	}
 	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
@@ -86,9 +86,9 @@ func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask)
 	return f.carryOut(v.Rule, u)
 }
 
-var errSwitched = errors.New("the host changed the protocol unasked")
+var errSwitched = errors.New("the host changed the protocol without a request")
 
-// hold puts a request under the eyes of Recheck and decides on it.
+// hold registers a request for Recheck and decides on it.
 func (c *conn) hold(req *netpolicy.Request) (netpolicy.Generation, netpolicy.Verdict) {
 	c.life.mu.Lock()
 	c.life.requests[req] = true
@@ -106,7 +106,7 @@ func (x *exchanger) decide(v netpolicy.Verdict, q *ask, u *url.URL) *refusal {
 	return x.overrides(v.Rule, q, u.RawPath, u.RawQuery)
 }
 
-// explain returns why no answer came, in words that do not depend on the guest's.
+// explain returns why no response arrived, in words that do not depend on the guest's data.
 func explain(err error, name string) *refusal {
 	var cert *tls.CertificateVerificationError
 	var no *refusal
@@ -114,9 +114,9 @@ func explain(err error, name string) *refusal {
 	case errors.As(err, &no):
 		return no
 	case errors.As(err, &cert):
-		return failed("the certificate of %s does not hold: %v", name, cert.Err)
+		return failed("the certificate of %s is not valid: %v", name, cert.Err)
 	case errors.Is(err, errSwitched):
-		return failed("%s changed the protocol unasked", name)
+		return failed("%s changed the protocol without a request", name)
 	case errors.Is(err, errEchoed):
 		return failed("%v: it is withheld", errEchoed)
 	case timedOut(err):
@@ -126,22 +126,22 @@ func explain(err error, name string) *refusal {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return failed("%s", unreached(err))
 	}
-	return failed("%s broke the connection or did not speak proper TLS and HTTP", name)
+	return failed("%s closed the connection or violated TLS or HTTP", name)
 }
 
-// refuse records that a request is not carried, and answers with the reason in HTTP.
+// refuse records that a request is denied, and responds with the reason.
 func (x *exchanger) refuse(w http.ResponseWriter, q *ask, v netpolicy.Verdict, no *refusal) error {
 	ev := x.event(q)
 	ev.Verdict, ev.Rule, ev.Reason, ev.Status = audit.Deny, v.RuleName(), no.reason, no.status
 	ev.Generation = x.conn.g.cfg.Live.Current().Number
-	seq, _ := x.conn.g.record(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // refused either way
-	return x.tell(w, no, v.RuleName(), seq)
+	seq, _ := x.conn.g.record(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // denied in any case
+	return x.reply(w, no, v.RuleName(), seq)
 }
 
-// tell answers with what a developer needs to find the refusal in the record.
-func (x *exchanger) tell(w http.ResponseWriter, no *refusal, rule string, seq uint64) error {
+// reply sends a response with all that a developer needs to find the refusal in the record.
+func (x *exchanger) reply(w http.ResponseWriter, no *refusal, rule string, seq uint64) error {
 	reason := no.reason
-	if red := x.conn.g.cfg.Redactor; red != nil { // it can be in a host's words, of its certificate for one
+	if red := x.conn.g.cfg.Redactor; red != nil { // the reason can contain data of a host, such as its certificate
 		reason = masked(red, reason)
 	}
 	b, err := json.Marshal(struct {
@@ -172,10 +172,10 @@ func (x *exchanger) event(q *ask) *audit.HTTP {
 // contents is a request's body.
 type contents interface {
 	io.ReadCloser
-	take()          // from here on the transport reads it
+	take()          // called before the transport reads it
 	sent() int64    // bytes so far
 	ended() bool    // another request can follow on the connection
-	flaw() *refusal // why it did not come whole, if that is the guest's doing
+	flaw() *refusal // the reason if the guest's body is incomplete
 }
 
 func (b *body) take()       { b.taken.Store(true) }
@@ -184,7 +184,7 @@ func (b *body) ended() bool { return b.whole.Load() }
 
 func (b *body) flaw() *refusal { return b.flawed.Load() }
 
-// streamed is the body of a request of HTTP/2.
+// streamed is the body of an HTTP/2 request.
 type streamed struct {
 	io.ReadCloser
 	n atomic.Int64

@@ -18,11 +18,11 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// failing is a host that fails in the manner that a request asks for, and checks that the bodies it gets are whole.
+// failing is a host that fails as a request specifies, and checks that the bodies it receives are complete.
 type failing struct {
 	t    *testing.T
 	mu   sync.Mutex
-	seen map[string]int // how often each request came
+	seen map[string]int // how often each request was received
 }
 
 // ServeHTTP implements http.Handler.
@@ -50,10 +50,10 @@ func (f *failing) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
 	if err != nil {
-		return // the guest's, or the gateway's: no request
+		return // cut by the guest or the gateway: not a request
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != r.Header.Get("X-Sum") {
-		f.t.Errorf("%s %s (%s): a whole body of %d bytes is another than was sent", r.Proto, id, how, n)
+		f.t.Errorf("%s %s (%s): a complete body of %d bytes differs from the one sent", r.Proto, id, how, n)
 	}
 	switch how {
 	case "no answer":
@@ -69,7 +69,7 @@ func (f *failing) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cut ends the connection, or the stream where there are some.
+// cut ends the connection, or in HTTP/2 the stream.
 func (f *failing) cut(rw http.ResponseWriter) {
 	if c, _, err := http.NewResponseController(rw).Hijack(); err == nil {
 		c.Close()
@@ -77,8 +77,8 @@ func (f *failing) cut(rw http.ResponseWriter) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestEarlyAnswer has a host answer before the body has come. A guest of HTTP/1 gets "Connection: close" with
-// that answer; without it the guest would use the connection for its next request.
+// TestEarlyAnswer: a host responds before the body has arrived. An HTTP/1 guest receives "Connection: close"; without it
+// the guest would reuse the connection.
 func TestEarlyAnswer(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	w.newHost("a.example", 443, &failing{t: t, seen: map[string]int{}})
@@ -93,9 +93,10 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestBodiesOfFailingHosts sends bodies to hosts that answer before they have read one, that end connections amid a
-// body, before the answer or right after it, while others go over the same connections. A host gets no request twice, and none that
-// looks whole and is not; each answer is that of its request; nothing waits for long.
+// TestBodiesOfFailingHosts sends bodies to hosts that respond before they have read the body, or end connections during
+// the body, before the response or right after it, while other requests use the same connections. A host receives no
+// request twice, and no incomplete one that looks complete; each response belongs to its request; no request waits for
+// long.
 func TestBodiesOfFailingHosts(t *testing.T) {
 	for _, guest := range []string{"HTTP/1.1", "HTTP/2"} {
 		for _, host := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -115,7 +116,7 @@ func failBodies(t *testing.T, guest, host string, clients, requests int) {
 	var all sync.WaitGroup
 	for n := range clients {
 		var change []func(*http.Transport)
-		atOnce := 1 // on a connection
+		atOnce := 1 // on one connection
 		if guest == "HTTP/2" {
 			change = append(change, withH2)
 			atOnce = 4
@@ -145,7 +146,8 @@ func failBodies(t *testing.T, guest, host string, clients, requests int) {
 	all.Wait()
 }
 
-// sendFailing makes one request. It may fail if how allows that; it may not hang, or get another's answer.
+// sendFailing makes one request. It may fail if how allows that; it must not hang, or receive the response to another
+// request.
 func sendFailing(client *http.Client, d *rand.Rand, id, how string) error {
 	body := make([]byte, []int{1, 4096, 16384, 70_000, 300_000, 1 << 20}[d.IntN(6)]+d.IntN(3))
 	for i := range body {

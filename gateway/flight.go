@@ -14,11 +14,11 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// flight is one request and its answer.
+// flight is one request and its response.
 //
-//	vetted -> decided -> scope of its head -> credential put in -> sent -> answer -> recorded
-//	   \________\____________\___________________\______________________/
-//	                refused: nothing more of it leaves, and the record has the reason
+//	vetted -> decided -> scope of its head -> credential added -> sent -> response -> recorded
+//	   \________\____________\___________________\__________________/
+//	              refused: no more of it is sent, and the reason is recorded
 type flight struct {
 	x        *exchanger
 	w        http.ResponseWriter
@@ -26,11 +26,11 @@ type flight struct {
 	ev       *audit.HTTP
 	began    time.Time
 	ctx      context.Context
-	stop     context.CancelCauseFunc // with a *refusal: why the gateway ends it
+	stop     context.CancelCauseFunc // with a *refusal as the gateway's reason
 	scope    scope
-	call     *llm.Call // nil: it is no call of a model
+	call     *llm.Call // nil: not an LLM API call
 	mask     mask
-	headSent bool // the answer's header was sent
+	headSent bool // the response's head was sent
 }
 
 func (x *exchanger) newFlight(ctx context.Context, w http.ResponseWriter, q *ask) *flight {
@@ -40,7 +40,7 @@ func (x *exchanger) newFlight(ctx context.Context, w http.ResponseWriter, q *ask
 	return f
 }
 
-// carry puts a flight under the eyes of Withdraw until it is landed.
+// carry registers a flight for Withdraw until land is called.
 func (f *flight) carry(secret string) {
 	g := f.x.conn.g
 	g.mu.Lock()
@@ -55,8 +55,8 @@ func (f *flight) land() {
 	delete(g.carrying, f)
 }
 
-// Withdraw ends every request under way that carries a secret as its credential, and returns their
-// number. It is called when the secret was revoked: a request with an open end would go on under its name.
+// Withdraw ends every open request that carries a secret as its credential, and returns their number. It is called after
+// the secret was revoked: a request without an end would otherwise continue with it.
 func (g *Gateway) Withdraw(secret, reason string) (ended int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *Gateway) Withdraw(secret, reason string) (ended int) {
 	return ended
 }
 
-// carryOut sends a request that is let through under rule r, and passes its answer on.
+// carryOut sends a request that rule r allows, and passes its response on.
 func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 	defer f.land()
 	if r.Redacts() {
@@ -96,8 +96,8 @@ func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 	return f.failed(err)
 }
 
-// failed reports why an exchange is not whole: to the guest, if it has no answer yet and is still there, and in the
-// record.
+// failed reports why an exchange is incomplete: to the guest, if it is still connected and has no response yet, and in
+// the record.
 func (f *flight) failed(err error) error {
 	var no *refusal
 	stopped := errors.As(context.Cause(f.ctx), &no)
@@ -107,7 +107,7 @@ func (f *flight) failed(err error) error {
 	if no == nil && f.headSent && errors.Is(err, errEchoed) {
 		no = explain(err, f.x.conn.to.name)
 	}
-	if f.headSent || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: no one waits for an answer
+	if f.headSent || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: there is no receiver for a response
 		f.broken(no)
 		_, e := f.finish()
 		return errors.Join(err, e)
@@ -118,7 +118,7 @@ func (f *flight) failed(err error) error {
 	return f.answer(no)
 }
 
-// answer sends the guest the reason why the request was not carried, or only in part.
+// answer sends the guest the reason why the request was denied or incomplete.
 func (f *flight) answer(no *refusal) error {
 	f.ev.Status, f.ev.Reason = no.status, no.reason
 	if !no.beyond() {
@@ -129,23 +129,23 @@ func (f *flight) answer(no *refusal) error {
 	if err != nil {
 		return err
 	}
-	return f.x.tell(f.w, no, f.ev.Rule, seq)
+	return f.x.reply(f.w, no, f.ev.Rule, seq)
 }
 
-// closing makes an HTTP/1 answer that comes before the request's end the connection's last. It announces that to the
-// guest, which would otherwise send its next request into the rest of this one, or into a closed connection.
+// closing makes an HTTP/1 response that precedes the request's end the last one of the connection, with "Connection:
+// close". Otherwise the guest would send its next request within the rest of this one, or into a closed connection.
 func (f *flight) closing() {
 	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
 		a.last = true
 	}
 }
 
-// broken says in the record why an exchange is not whole; no is why the gateway ended it.
+// broken records why an exchange is incomplete; no is the gateway's reason for ending it.
 func (f *flight) broken(no *refusal) {
 	c := f.x.conn
 	c.life.mu.Lock()
 	defer c.life.mu.Unlock()
-	f.ev.Reason = "the exchange broke off before its end"
+	f.ev.Reason = "the exchange is incomplete"
 	switch {
 	case no != nil:
 		f.ev.Reason, f.ev.Verdict = no.reason, audit.Deny
@@ -157,10 +157,9 @@ func (f *flight) broken(no *refusal) {
 	}
 }
 
-// finish records a request that was carried. One that cannot be recorded is
-// the connection's last.
+// finish records a request that was sent. If that fails the connection ends.
 func (f *flight) finish() (uint64, error) {
-	if no := f.q.body.flaw(); no != nil && f.ev.Reason == "" { // also after a whole answer: the host got what is no request
+	if no := f.q.body.flaw(); no != nil && f.ev.Reason == "" { // also after a complete response: the host did not receive a complete request
 		f.ev.Verdict, f.ev.Reason = audit.Deny, no.reason
 	}
 	f.ev.DurationNS, f.ev.BytesOut, f.ev.Redacted = int64(time.Since(f.began)), f.q.body.sent(), f.mask.count
@@ -173,12 +172,12 @@ func (f *flight) finish() (uint64, error) {
 	return seq, err
 }
 
-// outgoing writes the request again, out of the parts that were looked at.
+// outgoing returns the request to send, made of the checked parts.
 func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusal) {
 	q := f.q
 	header := endToEnd(q.header)
 	if _, ok := header["User-Agent"]; !ok {
-		header["User-Agent"] = []string{""} // or the transport adds its own
+		header["User-Agent"] = []string{""} // otherwise the transport adds its own
 	}
 	if q.trailer {
 		header["Te"] = []string{"trailers"}
@@ -200,7 +199,7 @@ func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusa
 	return f.announced(out), nil
 }
 
-// relay passes an answer on as it comes.
+// relay passes a response on as it arrives.
 func (f *flight) relay(resp *http.Response) error {
 	body, no := f.mask.body(resp, f.q.method)
 	if no != nil {
@@ -210,11 +209,11 @@ func (f *flight) relay(resp *http.Response) error {
 	for name, values := range endToEnd(resp.Header) {
 		header[name] = values
 	}
-	delete(header, "Alt-Svc") // it leads to ports and protocols that are not carried
+	delete(header, "Alt-Svc") // it names ports and protocols that the gateway does not support
 	f.mask.header(header)
 	f.length(header, resp)
 	if _, ok := header["Content-Type"]; !ok {
-		header["Content-Type"] = nil // or HTTP/2 guesses one
+		header["Content-Type"] = nil // otherwise HTTP/2 guesses one
 	}
 	f.answering(resp.StatusCode, header)
 	f.headSent = true
@@ -239,8 +238,7 @@ func (f *flight) relay(resp *http.Response) error {
 	return nil
 }
 
-// length sets Content-Length as it was understood, not as it was written, unless
-// the body's may become another.
+// length sets Content-Length to the parsed value, unless masking may change the body's length.
 func (f *flight) length(header http.Header, resp *http.Response) {
 	delete(header, "Content-Length")
 	n, empty := resp.ContentLength, resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
@@ -250,10 +248,10 @@ func (f *flight) length(header http.Header, resp *http.Response) {
 	header.Set("Content-Length", strconv.FormatInt(n, 10))
 }
 
-// copy passes on what there is immediately, so that events arrive as they happen.
+// copy passes data on immediately, so that events arrive as they are sent.
 func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 	buffer := f.x.conn.g.buffers.Get().(*[]byte)
-	// After an error it is not used again: HTTP/2's library may still be sending out of it.
+	// After an error the buffer is not reused: the HTTP/2 library may still be sending it.
 	for {
 		n, err := r.Read(*buffer)
 		if n > 0 {
@@ -273,7 +271,7 @@ func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 	}
 }
 
-// pass writes a piece of the answer to the guest.
+// pass writes a piece of the response to the guest.
 func (f *flight) pass(p []byte, flush *http.ResponseController) error {
 	if len(p) == 0 {
 		return nil

@@ -20,70 +20,70 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Names returns the name for which a synthetic address stands.
+// Names maps synthetic addresses to names.
 type Names interface {
-	// Name returns the name in normal form and the seq of the DNS answer that gave the address away.
+	// Name returns the name in normal form and the seq of the DNS answer with the address.
 	Name(addr netip.Addr) (name string, dnsSeq uint64, ok bool)
 }
 
 // Recorder is the part of audit.Recorder that the gateway uses.
 type Recorder interface {
 	Record(ctx context.Context, ev audit.Event) (seq uint64, err error) // returns when durable
-	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)   // returns when it has its place
+	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)   // returns when it has a sequence number
 }
 
-// Resolver finds the addresses of a name on the host's side.
+// Resolver resolves names on the host.
 type Resolver interface {
 	Resolve(ctx context.Context, name string, qtype uint16) (upstream.Answer, error)
 }
 
-// Meter counts what passed the guest's card on a connection so far.
+// Meter counts the bytes of a connection on the guest's device.
 type Meter interface {
 	Count(src, dst netip.AddrPort) (out, in, packetsOut, packetsIn uint64)
 }
 
-// Config is what a Gateway needs. What is not said to be optional must be set.
+// Config has the parts of a Gateway. Fields must be set unless they are optional.
 type Config struct {
-	Run      string // stands in denials
+	Run      string // part of refusals
 	Live     *netpolicy.Live
 	Names    Names
 	Recorder Recorder
 	Resolver Resolver
-	// Self reports whether an address is the host's own.
+	// Self reports whether an address belongs to the host.
 	Self func(netip.Addr) bool
-	// Meter is optional: without it the record has no bytes of connections.
+	// Meter is optional: without it the record has no byte counts of connections.
 	Meter Meter
-	// Proc names the process behind a connection, as the guest claims; optional.
+	// Proc names a connection's process, as the guest reports it; optional.
 	Proc func(src, dst netip.AddrPort) string
-	// Roots verify upstream certificates of opened connections; nil: the host's.
+	// Roots verify the hosts' certificates of opened connections; nil: the host's.
 	Roots *x509.CertPool
-	// Authority is what opened connections are served with; nil: none can be opened.
+	// Authority signs the certificates for opened connections; nil: connections cannot be opened.
 	Authority *Authority
-	// Credentials are optional: without them no rule can have one, and nothing is looked for in requests.
+	// Credentials are optional: without them rules cannot have one, and requests are not searched for secrets.
 	Credentials Credentials
-	// Redactor knows the values that Credentials finds. It is needed with them, and for rules that redact.
+	// Redactor has the values that Credentials finds. It is required with Credentials, and for rules that redact.
 	Redactor *redact.Redactor
-	// Calls are those of models; optional.
-	Calls *llm.Book
-	// NextID gives each flow its id.
+	// Calls are the LLM API calls of the run; optional.
+	Calls *llm.Tracker
+	// NextID returns the id of a new flow.
 	NextID func() string
-	// Limits are bounds on what one sandbox may use.
+	// Limits bound the resources of one sandbox.
 	Limits Limits
 }
 
-// Limits bound what one sandbox may use; a zero field has its default.
+// Limits bound the resources of one sandbox; zero fields mean the defaults.
 type Limits struct {
-	Conns     int           // concurrent connections, default 512: more are reset
-	Requests  int           // concurrent requests on a connection of HTTP/2, default 100
-	Exchanges int           // concurrent requests on all connections, default 1024: more are refused
+	Conns     int           // concurrent connections, default 512: further ones are reset
+	Requests  int           // concurrent requests on an HTTP/2 connection, default 100
+	Exchanges int           // concurrent requests on all connections, default 1024: further ones are denied
 	Hello     time.Duration // for a connection's first bytes or ClientHello, default 30 s: a guest can be slow
 	Head      time.Duration // for the rest of a request's head after its first byte, default 30 s
 	KeepAlive time.Duration // between requests, default 2 min
 	Stall     time.Duration // for one read or write inside a body, default 2 min
-	Answer    time.Duration // for an answer's head, default 15 min: a model may think for long
+	Answer    time.Duration // for the head of a response, default 15 min: LLM APIs can take long
 	Resolve   time.Duration // for a name's addresses, default 8 s
-	Dial      time.Duration // for a connection over all of its addresses, default 15 s
-	Fallback  time.Duration // before the next address is tried beside the last, default 300 ms
+	Dial      time.Duration // for a connection, over all addresses, default 15 s
+	Fallback  time.Duration // before the next address is tried concurrently, default 300 ms
 	Idle      time.Duration // without a byte in either direction, default 15 min
 }
 
@@ -111,17 +111,17 @@ type Gateway struct {
 	stop    context.CancelFunc
 	buffers sync.Pool      // of *[]byte, for bodies
 	running sync.WaitGroup // connections and the sweeper
-	turns   chan struct{}  // one token for each TLS handshake that is being answered; further ones wait their turn
-	asking  atomic.Int64   // requests under way
+	turns   chan struct{}  // one token for each TLS handshake in progress; further ones wait
+	asking  atomic.Int64   // open requests
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	conns    map[*conn]struct{}
-	carrying map[*flight]string // requests under way with a credential, and its name
+	carrying map[*flight]string // open requests with a credential, and its name
 	closed   bool
 	excess   uint64 // connections reset since the last event that reported them
 }
 
-// New returns a Gateway that serves nothing yet. Close must be called.
+// New returns a Gateway; call Serve to start it. Close must be called.
 func New(cfg Config) *Gateway {
 	g := &Gateway{
 		cfg: cfg, limits: cfg.Limits.filled(), turns: make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -133,9 +133,9 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Serve takes connections from l until ctx ends, l is closed or Close is
-// called, and then closes l. It may run for several listeners concurrently. Connections outlive
-// it: they end with Close. The error is nil after ctx's end and after Close.
+// Serve accepts connections from l until ctx ends, l is closed or Close is called, and then closes l. It may be called
+// concurrently for several listeners. Connections continue after it returns, until Close. It returns nil after the end
+// of ctx and after Close.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,7 +150,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("gateway: %w", err)
-		default: // out of descriptors or memory: others may be freed
+		default: // out of descriptors or memory, which others may release
 			wait(ctx, 50*time.Millisecond)
 		}
 	}
@@ -165,7 +165,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take begins to serve a connection, or resets it.
+// take starts to serve a connection, or resets it.
 func (g *Gateway) take(nc net.Conn) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -202,9 +202,9 @@ func (g *Gateway) all() []*conn {
 	return list
 }
 
-// Recheck decides again, under the policy now in force, on every connection,
-// every dial and every request under way. Those that are no longer allowed are reset on both
-// sides immediately; Recheck returns their number when the record has their bytes, or when ctx ends.
+// Recheck decides again, under the policy in force, on every connection, dial and request. Those that are no longer
+// allowed are reset on both sides immediately. Recheck returns their number when their byte counts are recorded, or when
+// ctx ends.
 func (g *Gateway) Recheck(ctx context.Context) (ended int) {
 	var gone []*conn
 	for _, c := range g.all() {
@@ -221,7 +221,7 @@ func (g *Gateway) Recheck(ctx context.Context) (ended int) {
 	return len(gone)
 }
 
-// Close ends every connection and returns when the last one's end is in the record.
+// Close ends every connection and returns when the end of the last one is recorded.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -231,7 +231,7 @@ func (g *Gateway) Close() {
 		c.life.kill("the gateway was closed")
 	}
 	g.running.Wait()
-	g.tellExcess()
+	g.recordExcess()
 }
 
 // sweep ends idle connections and reports the number of those above the limit.
@@ -241,7 +241,7 @@ func (g *Gateway) sweep() {
 		if g.ctx.Err() != nil {
 			return
 		}
-		g.tellExcess()
+		g.recordExcess()
 		for _, c := range g.all() {
 			if c.life.idle() >= g.limits.Idle {
 				c.life.kill("idle for too long")
@@ -250,8 +250,8 @@ func (g *Gateway) sweep() {
 	}
 }
 
-// tellExcess records how many connections were reset because there were too many.
-func (g *Gateway) tellExcess() {
+// recordExcess records how many connections over the limit were reset.
+func (g *Gateway) recordExcess() {
 	g.mu.Lock()
 	n := g.excess
 	g.excess = 0
@@ -263,11 +263,11 @@ func (g *Gateway) tellExcess() {
 	defer cancel()
 	g.post(ctx, audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{
 		State: audit.FlowDeny, Proto: "tcp", Verdict: audit.Deny, Rule: netpolicy.Default, Count: n,
-		Reason: fmt.Sprintf("the sandbox has %d concurrent connections already", g.limits.Conns),
+		Reason: fmt.Sprintf("the sandbox has %d concurrent connections, its limit", g.limits.Conns),
 	}})
 }
 
-// lastWords is for what is recorded after the end: with a time of its own.
+// lastWords returns a context with a separate timeout, for events after the end.
 func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 }
@@ -282,7 +282,7 @@ func (g *Gateway) post(ctx context.Context, ev audit.Event) (uint64, error) {
 	return g.cfg.Recorder.Post(ctx, ev)
 }
 
-// reset closes a connection with RST, which no peer takes for an orderly end.
+// reset closes a connection with RST, which a peer cannot mistake for an orderly end.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0) // it is closed in any case
 	c.Close()

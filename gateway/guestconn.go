@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// guestConn is the guest's side of a connection whose inside is read: with the
-// bytes that were read of it before, and with bounds on each read and write.
+// guestConn is the guest's side of a connection that the gateway parses: with the bytes that were read before, and with
+// timeouts for reads and writes.
 type guestConn struct {
 	net.Conn
 	head  []byte        // read before
 	stall time.Duration // for one write
-	waits func()        // called before each read of what the guest has yet to send; nil: nothing
+	waits func()        // called before each read of data that the guest has not sent yet; nil: nothing
 
-	mu          sync.Mutex    // guards what follows, and the deadline for reads
-	patience    time.Duration // for one read; 0: none is set again
+	mu          sync.Mutex    // guards the fields below, and the read deadline
+	patience    time.Duration // for one read; 0: the deadline is not changed
 	interrupted bool
 }
 
@@ -31,7 +31,7 @@ func (g *guestConn) Read(p []byte) (int, error) {
 	}
 	g.mu.Lock()
 	if g.patience > 0 && !g.interrupted {
-		_ = g.Conn.SetReadDeadline(time.Now().Add(g.patience)) // fails only on a closed socket, as the read does
+		_ = g.Conn.SetReadDeadline(time.Now().Add(g.patience)) // fails only on a closed socket, and then the read fails too
 	}
 	g.mu.Unlock()
 	return g.Conn.Read(p)
@@ -43,7 +43,7 @@ func (g *guestConn) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// within lets all reads from now on take d together; 0 is for ever.
+// within sets a timeout for all following reads together; 0: none.
 func (g *guestConn) within(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,14 +58,14 @@ func (g *guestConn) within(d time.Duration) {
 	_ = g.Conn.SetReadDeadline(limit)
 }
 
-// each lets every read from now on take d.
+// each sets a timeout for every single read from now on.
 func (g *guestConn) each(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.patience = d
 }
 
-// interrupt ends a read under way, and all until resume.
+// interrupt ends the current read, and all until resume.
 func (g *guestConn) interrupt() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

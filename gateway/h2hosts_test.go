@@ -22,29 +22,29 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// h2Host is a host that speaks HTTP/2, and writes its frames one by one.
+// h2Host is an HTTP/2 host that writes single frames.
 type h2Host struct {
 	*http2.Framer
 	conn    net.Conn
 	encoder *hpack.Encoder
-	block   bytes.Buffer // what encoder writes
+	block   bytes.Buffer // the encoder's output
 }
 
-// fields encodes header fields, names and values by turns.
+// fields encodes header fields; list alternates names and values.
 func (h *h2Host) fields(list ...string) []byte {
 	h.block.Reset()
 	for i := 0; i < len(list); i += 2 {
-		h.encoder.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]}) // into memory
+		h.encoder.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]}) // writes to memory
 	}
 	return bytes.Clone(h.block.Bytes())
 }
 
-// head sends header fields on a stream, whole.
+// head sends all header fields on a stream.
 func (h *h2Host) head(stream uint32, end bool, list ...string) {
-	h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h.fields(list...), EndHeaders: true, EndStream: end}) // reading detects a gateway that is gone
+	h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h.fields(list...), EndHeaders: true, EndStream: end}) // reading detects a closed gateway
 }
 
-// newH2Host starts a host that answers requests for /second normally, and each other one with a given behaviour.
+// newH2Host starts a host that responds normally to requests for /second, and with the given behaviour to all others.
 func (w *keyWorld) newH2Host(name string, say func(h *h2Host, stream uint32)) {
 	w.Helper()
 	addr := newAddr()
@@ -104,22 +104,22 @@ func (w *keyWorld) serveH2(c net.Conn, say func(h *h2Host, stream uint32)) {
 				}
 			}
 			if credential != apiValue {
-				w.Errorf("the host got the credential %q", credential)
+				w.Errorf("the host received the credential %q", credential)
 			}
 			say(h, f.StreamID)
 		}
 	}
 }
 
-// heard is what a guest got of an answer.
+// heard is the part of a response that a guest received.
 type heard struct {
 	status int
 	text   string // header, body, trailer and errors
 	whole  bool
-	early  int // answers before the answer (1xx)
+	early  int // informational responses (1xx)
 }
 
-// getH2 makes a request over HTTP/2.
+// getH2 makes an HTTP/2 request.
 func getH2(client *http.Client, path string) (got heard) {
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { got.early++; return nil }}
 	req, err := http.NewRequest("GET", "https://a.example"+path, nil)
@@ -138,11 +138,11 @@ func getH2(client *http.Client, path string) (got heard) {
 	return got
 }
 
-// TestHostileH2 has hosts answer with frames that no proper host sends, and with frames that contain the credential
-// that the gateway has put into the request. None of that reaches the guest or a log, and the record has what happened.
+// TestHostileH2: hosts send frames that violate the protocol, and frames with the credential that the gateway added to
+// the request. None of that reaches the guest or a log, and the record is correct.
 func TestHostileH2(t *testing.T) {
-	const proper = "a.example broke the connection or did not speak proper TLS and HTTP"
-	const halfway = "the exchange broke off before its end"
+	const proper = "a.example closed the connection or violated TLS or HTTP"
+	const halfway = "the exchange is incomplete"
 	echo, asHex := "you sent "+apiValue, hex.EncodeToString([]byte(apiValue))
 	ok := []string{":status", "200"}
 	for _, c := range []struct {
@@ -277,27 +277,27 @@ func TestHostileH2(t *testing.T) {
 			client.Timeout = 30 * time.Second
 			got := getH2(client, "/first")
 			if got.status != c.status || got.whole != (c.reason != halfway) || got.early > 0 {
-				t.Errorf("the guest got %+v", got)
+				t.Errorf("the guest received %+v", got)
 			}
-			time.Sleep(20 * time.Millisecond) // for what comes after the answer
+			time.Sleep(20 * time.Millisecond) // for data after the response
 			if next := getH2(client, "/second"); next.status != 200 || !strings.Contains(next.text, " second ") {
-				t.Errorf("then the guest got %+v", next)
+				t.Errorf("then the guest received %+v", next)
 			}
 			for what, text := range map[string]string{"the guest": got.text, "the program's log": said.String()} {
 				if leaks(text) {
-					t.Errorf("%s got the credential: %q", what, text)
+					t.Errorf("%s received the credential: %q", what, text)
 				}
 			}
 			ev := w.nextHTTP()
 			if ev.Reason != c.reason || ev.Status != c.status || ev.Credential != "api" || ev.Redacted != c.masked {
-				t.Errorf("the record says %+v", ev)
+				t.Errorf("the record has %+v", ev)
 			}
 			w.checkRecord()
 		})
 	}
 }
 
-// leaks reports whether there is more than a few bytes of the credential in text.
+// leaks reports whether text has more than a few bytes of the credential.
 func leaks(text string) bool {
 	for _, value := range []string{apiValue, hex.EncodeToString([]byte(apiValue))} {
 		for at := 0; at+10 <= len(value); at++ {
@@ -309,7 +309,7 @@ func leaks(text string) bool {
 	return false
 }
 
-// conts sends a block of fields in as many frames as it takes.
+// conts sends a block of fields in several frames.
 func (h *h2Host) conts(stream uint32, block []byte, end bool) {
 	const most = 16 << 10
 	first := block[:min(len(block), most)]
@@ -321,8 +321,8 @@ func (h *h2Host) conts(stream uint32, block []byte, end bool) {
 	}
 }
 
-// TestFloodsOfH2 has hosts send without an end. The gateway buffers a bounded amount, and uses flow control to stop the
-// host where the protocol has it.
+// TestFloodsOfH2: hosts send endlessly. The gateway buffers a bounded amount, and stops the host by flow control where
+// the protocol has it.
 func TestFloodsOfH2(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(h *h2Host, stream uint32) error
@@ -386,7 +386,7 @@ func TestFloodsOfH2(t *testing.T) {
 				defer close(ended)
 				h.Framer = http2.NewFramer(&counting{h.conn, &sent, enough}, h.conn)
 				h.AllowIllegalWrites = true
-				_ = c.flood(h, s) // always one
+				_ = c.flood(h, s) // it always returns an error
 				if c.takes {
 					h.conn.Close()
 				}
@@ -394,15 +394,15 @@ func TestFloodsOfH2(t *testing.T) {
 			before := inUse()
 			resp, err := w.client("a.example", withH2).Get("https://a.example/first")
 			if err == nil {
-				defer resp.Body.Close() // no one reads it
+				defer resp.Body.Close() // the body is not read
 			}
 			select {
 			case <-ended:
 			case <-time.After(time.Minute):
-				t.Error("the host was neither stopped nor cut off")
+				t.Error("the host was neither stopped nor disconnected")
 			}
 			if n := sent.Load(); n >= enough && !c.takes {
-				t.Errorf("the gateway took %d bytes", n)
+				t.Errorf("the gateway accepted %d bytes", n)
 			}
 			if more := inUse() - before; more > 16<<20 {
 				t.Errorf("%d bytes more are in use", more)
@@ -411,8 +411,8 @@ func TestFloodsOfH2(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers has a guest read nothing of many long answers on one connection. What the gateway keeps of
-// them has a bound for the connection.
+// TestUnreadAnswers: a guest does not read many long responses on one connection. The gateway's buffers for the
+// connection are bounded.
 func TestUnreadAnswers(t *testing.T) {
 	const requests = 60
 	w := newKeyWorld(t, nil)
@@ -428,13 +428,13 @@ func TestUnreadAnswers(t *testing.T) {
 		}
 		defer resp.Body.Close()
 	}
-	time.Sleep(500 * time.Millisecond) // as much comes as may
+	time.Sleep(500 * time.Millisecond) // time for data to arrive
 	if more := inUse() - before; more > requests*maxUnread+16<<20 {
 		t.Errorf("%d bytes are in use for answers that are not read", more)
 	}
 }
 
-// counting is a connection that takes so many bytes, and then fails. A write that no one takes for 3 s fails.
+// counting is a connection that accepts a number of bytes, and then fails. A write that blocks for 3 s fails.
 type counting struct {
 	net.Conn
 	n    *atomic.Int64
@@ -451,7 +451,7 @@ func (c *counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// inUse is how many bytes of memory hold something.
+// inUse returns the memory in use, in bytes.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

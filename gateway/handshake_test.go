@@ -14,15 +14,14 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// trusted is what a guest that trusts the world's authority connects to a.example with.
+// trusted returns the TLS configuration of a guest that trusts the authority and connects to a.example.
 func (w *world) trusted() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.cfg.Authority.PEM())
 	return &tls.Config{RootCAs: roots, ServerName: "a.example"}
 }
 
-// TestSlowGuests has many guests concurrently that take long over their part of the handshake, and over
-// their first request after it.
+// TestSlowGuests: many concurrent guests take long for their part of the handshake, and for the first request after it.
 func TestSlowGuests(t *testing.T) {
 	w, _ := openedWorld(t, nil, func(c *Config) { c.Limits.Hello, c.Limits.Conns = 200*time.Millisecond, 100 })
 	var all sync.WaitGroup
@@ -43,7 +42,7 @@ func TestSlowGuests(t *testing.T) {
 	all.Wait()
 }
 
-// lazy is a connection whose first read is made after a while.
+// lazy is a connection whose first read is delayed.
 type lazy struct {
 	net.Conn
 	after time.Duration
@@ -55,8 +54,8 @@ func (l *lazy) Read(p []byte) (int, error) {
 	return l.Conn.Read(p)
 }
 
-// TestTurns has handshakes wait while others are answered. One whose guest goes away, or that the gateway
-// ends, gives its place back.
+// TestTurns: handshakes wait while others are in progress. A handshake releases its slot when its guest disconnects or
+// the gateway ends it.
 func TestTurns(t *testing.T) {
 	w, _ := openedWorld(t, nil)
 	for range cap(w.turns) {
@@ -69,7 +68,7 @@ func TestTurns(t *testing.T) {
 		go func() { ended <- c.HandshakeContext(ctx) }()
 		select {
 		case err := <-ended:
-			t.Errorf("answered while it is not its turn: %v", err)
+			t.Errorf("answered without a free slot: %v", err)
 		case <-time.After(200 * time.Millisecond):
 		}
 		if leaves {
@@ -103,17 +102,17 @@ func TestHandshakeReasons(t *testing.T) {
 		want string
 	}{
 		"no trust": {func(w *world, c *net.TCPConn) { _ = tls.Client(c, &tls.Config{ServerName: "a.example"}).Handshake() },
-			"it does not take the gateway's certificate (bad certificate): does its program trust the sandbox's authority?"},
+			"it does not accept the gateway's certificate (bad certificate): does its program trust the sandbox's authority?"},
 		"gone": {func(w *world, c *net.TCPConn) {
 			c.Write(rawHello(t, w.trusted()))
 			io.ReadFull(c, make([]byte, 1))
 			c.Close()
-		}, "its program ended the connection without saying why"},
+		}, "its program closed the connection without an alert"},
 		"immediately": {func(w *world, c *net.TCPConn) {
 			c.Write(rawHello(t, w.trusted()))
 			c.CloseWrite()
 			hear(c)
-		}, "its program ended the connection without saying why"},
+		}, "its program closed the connection without an alert"},
 		"another alert": {func(w *world, c *net.TCPConn) {
 			config := w.trusted()
 			config.MaxVersion = tls.VersionTLS12 // the alert is not encrypted
@@ -121,7 +120,7 @@ func TestHandshakeReasons(t *testing.T) {
 			io.ReadFull(c, make([]byte, 1))
 			c.Write(alertInternalError.record())
 			hear(c)
-		}, "its program broke it off (internal error)"},
+		}, "its program aborted it (internal error)"},
 		"old TLS": {func(w *world, c *net.TCPConn) {
 			config := w.trusted()
 			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
@@ -142,7 +141,7 @@ func TestHandshakeReasons(t *testing.T) {
 	}
 }
 
-// TestOneLeaf has many ask for the certificate of one name concurrently: there is one.
+// TestOneLeaf: many concurrent requests for the certificate of one name get the same one.
 func TestOneLeaf(t *testing.T) {
 	for range 20 {
 		a, err := NewAuthority("r-test", []string{"a.example"})
@@ -166,7 +165,7 @@ func TestOneLeaf(t *testing.T) {
 		first := <-serials
 		for s := range serials {
 			if s != first {
-				t.Fatal("there is more than one certificate")
+				t.Fatal("more than one certificate was made")
 			}
 		}
 	}

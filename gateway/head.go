@@ -11,27 +11,27 @@ import (
 	"strings"
 )
 
-// Bounds of a request's head.
+// Limits of a request's head.
 const (
 	maxHead    = 64 << 10
 	maxFields  = 256
 	maxMethod  = 32
-	maxLengths = 18 // digits of Content-Length: no overflow anywhere
+	maxLengths = 18 // digits of Content-Length: they cannot overflow
 )
 
-// head is a request's head (RFC 9112, sections 2 to 6) that was read strictly:
-// what two programs could read in two ways was refused.
+// head is a parsed request head (RFC 9112, sections 2 to 6). The parser rejects all that programs could parse in
+// different ways.
 type head struct {
 	method string
-	target string // as it came: origin-form or absolute-form
+	target string // as received: origin-form or absolute-form
 	minor  int    // of HTTP/1
 	host   string
 	header http.Header // canonical names, without Host, Content-Length and Transfer-Encoding
-	length int64       // of the body; -1 if it comes in chunks
+	length int64       // of the body; -1 if it is chunked
 }
 
-// readHeadBytes reads up to and with the empty line that ends a head. Lines end in
-// CRLF, and nothing stands before the first.
+// readHeadBytes reads up to and including the empty line that ends a head. Lines must end in CRLF, and the first must
+// not be empty.
 func readHeadBytes(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for begin := 0; ; {
@@ -56,7 +56,7 @@ func readHeadBytes(r *bufio.Reader) ([]byte, error) {
 			return nil, malformed("a line of the request's head ends in LF without CR")
 		case first && len(line) == 2:
 			return nil, malformed("an empty line before the request")
-		case first: // what is no HTTP need not be waited for
+		case first: // if it is not HTTP, do not wait for more
 			if err := new(head).requestLine(string(line[:len(line)-2])); err != nil {
 				return nil, err
 			}
@@ -66,7 +66,7 @@ func readHeadBytes(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseHead reads a head that readHeadBytes returned.
+// parseHead parses a head that readHeadBytes returned.
 func parseHead(raw []byte) (*head, error) {
 	lines := strings.Split(strings.TrimSuffix(string(raw), "\r\n\r\n"), "\r\n")
 	h := &head{header: http.Header{}}
@@ -91,7 +91,7 @@ func parseHead(raw []byte) (*head, error) {
 
 func (h *head) requestLine(line string) error {
 	if line == "PRI * HTTP/2.0" {
-		return malformed("HTTP/2 without TLS is not carried: speak HTTP/1.1")
+		return malformed("HTTP/2 without TLS is not carried: use HTTP/1.1")
 	}
 	method, rest, ok1 := strings.Cut(line, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
@@ -109,8 +109,8 @@ func (h *head) requestLine(line string) error {
 	return nil
 }
 
-// goodMethod is stricter than RFC 9110, section 9.1: there is no method in use
-// with small letters, and some servers take get for GET.
+// goodMethod is stricter than RFC 9110, section 9.1: no common method has lower-case letters, and some servers treat get
+// as GET.
 func goodMethod(s string) bool {
 	for i := range len(s) {
 		if (s[i] < 'A' || s[i] > 'Z') && s[i] != '-' && s[i] != '_' {
@@ -129,12 +129,12 @@ func goodTarget(s string) bool {
 	return s != ""
 }
 
-// field reads one header field (RFC 9112, section 5). A line that begins with white
-// space would go on with the one before (obs-fold): it has no name, so it is refused.
+// field parses one header field (RFC 9112, section 5). A line that begins with white space would continue the previous
+// one (obs-fold): it has no name, so it is rejected.
 func field(line string) (name, value string, err error) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) {
-		return "", "", malformed("a header field's name is not a token, or stands not right before its colon")
+		return "", "", malformed("a header field's name is not a token, or does not directly precede its colon")
 	}
 	value = strings.Trim(value, " \t")
 	for i := range len(value) {
@@ -154,7 +154,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isTokenByte is tchar of RFC 9110, section 5.6.2.
+// isTokenByte reports whether c is a tchar of RFC 9110, section 5.6.2.
 func isTokenByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
@@ -169,8 +169,8 @@ func (h *head) oneHost() error {
 	return nil
 }
 
-// framing determines how long the body is. What RFC 9112, section 6.1 and 6.3, let a
-// server repair is refused: that is where two readers come to differ.
+// framing determines the length of the body. It rejects what RFC 9112, sections 6.1 and 6.3 allow servers to repair,
+// because servers differ in that.
 func (h *head) framing() error {
 	codings, lengths := h.header["Transfer-Encoding"], h.header["Content-Length"]
 	delete(h.header, "Transfer-Encoding")
@@ -198,7 +198,7 @@ func (h *head) framing() error {
 	return nil
 }
 
-// contentLength reads digits, and nothing else.
+// contentLength parses decimal digits only.
 func contentLength(s string) (int64, bool) {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// FuzzHead: what we accept, net/http reads in the same way.
+// FuzzHead: net/http parses accepted heads in the same way.
 func FuzzHead(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
@@ -39,7 +39,7 @@ func FuzzHead(f *testing.F) {
 		}
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 		if err != nil {
-			// It reads the target as a URL, which is done later here, and is as strict there.
+			// It parses the target as a URL, which the gateway does later, as strictly.
 			if (&exchanger{conn: &conn{to: destination{name: "a.example"}}, scheme: "http"}).targetOK(h) {
 				t.Fatalf("net/http refuses %q: %v", raw, err)
 			}
@@ -51,7 +51,7 @@ func FuzzHead(f *testing.F) {
 		}
 		host := h.host
 		if r.URL.Host != "" {
-			host = r.URL.Host // absolute-form: net/http prefers it, we require both to be the same later
+			host = r.URL.Host // absolute-form: net/http prefers it; the gateway later requires both to be equal
 		}
 		if r.Method != h.method || r.RequestURI != h.target || r.Host != host || r.ProtoMinor != h.minor || length != h.length {
 			t.Fatalf("net/http reads %+v, we read %+v", r, h)
@@ -60,7 +60,7 @@ func FuzzHead(f *testing.F) {
 		delete(want, "Content-Length")
 		got := h.header.Clone()
 		for _, g := range []http.Header{want, got} {
-			delete(g, "Connection") // net/http takes some of these out
+			delete(g, "Connection") // net/http removes some of these
 			delete(g, "Pragma")
 			delete(g, "Cache-Control")
 			delete(g, "Trailer")
@@ -71,13 +71,13 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// targetOK reports whether the request's target would be let through as such.
+// targetOK reports whether vet would accept the request's target.
 func (x *exchanger) targetOK(h *head) bool {
 	_, no := x.locate(h.target)
 	return no == nil && h.method != http.MethodConnect
 }
 
-// FuzzChunks: a body that we read to its end net/http reads in the same way, to the same byte.
+// FuzzChunks: net/http parses accepted bodies in the same way, to the same byte.
 func FuzzChunks(f *testing.F) {
 	for _, s := range []string{"3\r\nabc\r\n0\r\n\r\n", "0\r\n\r\nGET", "3;a=b\r\nabc\r\n1\r\nx\r\n00\r\nX: y\r\n\r\n", "3\nabc\n0\n\n", "3 \r\nabc\r\n0\r\n\r\n", "fffffffff\r\n"} {
 		f.Add([]byte(s), uint8(3))
@@ -106,7 +106,7 @@ func FuzzChunks(f *testing.F) {
 		want, err := io.ReadAll(req.Body)
 		if err != nil {
 			if strings.Contains(err.Error(), "trailer") {
-				return // it reads trailers into a map, and is stricter there; ours are dropped
+				return // it parses trailers, more strictly; the gateway drops them
 			}
 			t.Fatalf("net/http refuses %q: %v", b, err)
 		}
@@ -117,7 +117,7 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// FuzzTarget: what is let through is sent on byte for byte, and is of the name.
+// FuzzTarget: an accepted target is sent unchanged, and its host is the name.
 func FuzzTarget(f *testing.F) {
 	for _, s := range []string{"/", "/a%2fb?c=%zz", "http://a.example/x", "http://a.example?x", "//b.example/", "/a|b", "http://a.example@b.example/", "*", "/?", "/%"} {
 		f.Add(s)

@@ -7,35 +7,34 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Bounds of a ClientHello. One with two post-quantum key shares has about 4 KiB.
+// Limits of a ClientHello. One with two post-quantum key shares has about 4 KiB.
 const (
 	maxHello    = 32 << 10 // of the message
-	maxHelloRaw = 64 << 10 // with its records' headers, should it come in many small ones
+	maxHelloRaw = 64 << 10 // with the headers of its records, of which there can be many
 )
 
-// Handshake types and extensions that the gateway knows.
+// Handshake types and extensions that the gateway parses.
 const (
 	helloType       = 1
 	extServerName   = 0      // RFC 6066, section 3
 	extECH          = 0xfe0d // RFC 9849: encrypted_client_hello
 	extECHOuter     = 0xfd00 // RFC 9849: ech_outer_extensions, in an inner hello only
-	extESNI         = 0xffce // encrypted_server_name, ECH's forerunner
-	hostName        = 0      // the only type of server name there is
+	extESNI         = 0xffce // encrypted_server_name, the predecessor of ECH
+	hostName        = 0      // the only type of server name
 	randomSize      = 32
 	maxSessionID    = 32
-	newestLegacyVer = 0x0303 // TLS 1.2; later versions stand in an extension
+	newestLegacyVer = 0x0303 // TLS 1.2; later versions are in an extension
 	oldestLegacyVer = 0x0301
 )
 
 // hello has the fields of a ClientHello that the gateway uses.
 type hello struct {
-	name string // the server name as it came; empty when there is none
-	ech  bool   // there is an encrypted hello inside, or what looks like one
+	name string // the server name as received; empty if there is none
+	ech  bool   // it contains an encrypted hello, or an extension that looks like one
 }
 
-// readHello reads a ClientHello from r, over as many records and segments as it
-// takes and not a byte more, and returns it with the records as they came. raw is what was
-// read of them before.
+// readHello reads a ClientHello from r, from as many records and segments as necessary and not beyond them, and returns
+// it with the unchanged records. raw has the bytes that were read before.
 func readHello(r io.Reader, raw []byte) (hello, []byte, error) {
 	message, raw, err := readHandshake(r, raw)
 	if err != nil {
@@ -45,8 +44,8 @@ func readHello(r io.Reader, raw []byte) (hello, []byte, error) {
 	return h, raw, err
 }
 
-// readHandshake reads one handshake message that ends where a record ends, as
-// a ClientHello does: before the server has spoken there is nothing that could follow.
+// readHandshake reads one handshake message that ends with its record, as a ClientHello does: the client can send
+// nothing after it before the server responds.
 func readHandshake(r io.Reader, raw []byte) (message, records []byte, err error) {
 	for at := 0; ; {
 		raw, err = readRecord(r, raw, at, recordPayload)
@@ -56,9 +55,9 @@ func readHandshake(r io.Reader, raw []byte) (message, records []byte, err error)
 		payload := raw[at+recordHeader:]
 		switch {
 		case raw[at] != typeHandshake:
-			return nil, raw, malformed("a TLS record of type %d amid the ClientHello", raw[at])
+			return nil, raw, malformed("a TLS record of type %d within the ClientHello", raw[at])
 		case len(payload) == 0:
-			return nil, raw, malformed("an empty TLS record amid the ClientHello")
+			return nil, raw, malformed("an empty TLS record within the ClientHello")
 		case len(raw) > maxHelloRaw:
 			return nil, raw, malformed("a ClientHello in records of more than %d bytes", maxHelloRaw)
 		}
@@ -70,7 +69,7 @@ func readHandshake(r io.Reader, raw []byte) (message, records []byte, err error)
 	}
 }
 
-// handshakeWhole reports whether a message of one type has come to its end.
+// handshakeWhole reports whether a message of the given type is complete.
 func handshakeWhole(message []byte, kind byte, longest int) (bool, error) {
 	if message[0] != kind {
 		return false, malformed("a TLS handshake message of type %d, not %d", message[0], kind)
@@ -83,13 +82,13 @@ func handshakeWhole(message []byte, kind byte, longest int) (bool, error) {
 	case size > longest:
 		return false, malformed("a TLS handshake message of %d bytes, at most %d", size, longest)
 	case len(w) > size:
-		return false, malformed("a TLS handshake message with something after it")
+		return false, malformed("a TLS handshake message with further bytes after it")
 	}
 	return len(w) == size, nil
 }
 
-// parseHello reads a whole ClientHello message (RFC 8446, section 4.1.2),
-// strictly: every length must be exact and no extension may come twice.
+// parseHello parses a complete ClientHello message (RFC 8446, section 4.1.2) strictly: every length must be exact and no
+// extension may be repeated.
 func parseHello(message []byte) (hello, error) {
 	w := wire(message)
 	kind, ok1 := w.number(1)
@@ -133,7 +132,7 @@ func parseExtensions(w wire) (hello, error) {
 			return hello{}, malformed("an extension ends early")
 		}
 		if seen[kind] {
-			return hello{}, malformed("the extension %#04x comes twice", kind)
+			return hello{}, malformed("the extension %#04x is repeated", kind)
 		}
 		seen[kind] = true
 		switch kind {
@@ -150,8 +149,8 @@ func parseExtensions(w wire) (hello, error) {
 	return h, nil
 }
 
-// parseServerName reads server_name (RFC 6066, section 3). A list of more than
-// one name, or of another type than host_name, no one sends; servers would differ on it.
+// parseServerName parses server_name (RFC 6066, section 3). It rejects lists with several names or with another type
+// than host_name, which no client sends and servers would treat differently.
 func parseServerName(data wire) (string, error) {
 	list, ok := data.vector(2)
 	if !ok || len(data) > 0 {
@@ -170,8 +169,8 @@ func parseServerName(data wire) (string, error) {
 	return string(name), nil
 }
 
-// check reports whether the hello is for name, which is in normal form. Letters
-// may be of either case; everything else must be the same, a final dot included.
+// check reports whether the hello is for name, which must be in normal form. Letters may be of either case; everything
+// else must be equal, including a final dot.
 func (h hello) check(name string, opened bool) *refusal {
 	switch {
 	case h.name == "":
@@ -179,13 +178,13 @@ func (h hello) check(name string, opened bool) *refusal {
 	case !sameName(h.name, name):
 		return misnamed("the client asks for another server (SNI) than the destination's name")
 	case h.ech && !opened:
-		return denied("the client sends an encrypted ClientHello, or a dummy of one (GREASE): the name inside cannot be known. " +
-			"Switch it off in the client, or give the rule http, which opens TLS")
+		return denied("the client sends an encrypted ClientHello, or a dummy of one (GREASE): the encrypted name is not known. " +
+			"Disable it in the client, or give the rule http, which opens TLS")
 	}
 	return nil
 }
 
-// sameName compares a host name as it came with one in normal form.
+// sameName compares a received host name with one in normal form.
 func sameName(came, name string) bool {
 	normal, ok := netpolicy.Name(came)
 	return ok && normal == name && !strings.HasSuffix(came, ".")

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// theirHello is how crypto/tls reads the same bytes: the slow and surely right
-// reading. ok is false if it takes them for no ClientHello.
+// theirHello returns the hello that crypto/tls parses from the same bytes. ok is false if it rejects them.
 func theirHello(raw []byte) (name string, extensions []uint16, ok bool) {
 	errRead := errors.New("read")
 	t := tls.Server(&replay{r: bytes.NewReader(raw)}, &tls.Config{
@@ -26,7 +25,7 @@ func theirHello(raw []byte) (name string, extensions []uint16, ok bool) {
 	return name, extensions, ok
 }
 
-// replay is a connection on which all was said already.
+// replay is a connection whose data is fixed.
 type replay struct {
 	net.Conn
 	r io.Reader
@@ -39,8 +38,7 @@ func (r *replay) SetDeadline(time.Time) error      { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 
-// FuzzClientHello: what we accept, crypto/tls reads in the same way; and we read
-// nothing beyond it.
+// FuzzClientHello: crypto/tls parses accepted hellos in the same way, and the parser reads nothing beyond them.
 func FuzzClientHello(f *testing.F) {
 	raw := rawHello(f, &tls.Config{ServerName: "a.example", NextProtos: []string{"h2"}})
 	old := rawHello(f, &tls.Config{ServerName: "a.example", MaxVersion: tls.VersionTLS12})
@@ -63,8 +61,8 @@ func FuzzClientHello(f *testing.F) {
 		}
 		name, extensions, ok := theirHello(b)
 		if !ok {
-			// crypto/tls reads extensions that we pass over, and is stricter there; a host that is as strict refuses what we
-			// pass on. What matters is that no one reads another name.
+			// crypto/tls checks extensions that the gateway ignores; hosts that do so too reject what the gateway passes
+			// on. What matters is that both find the same name.
 			return
 		}
 		if name != h.name {
@@ -76,7 +74,7 @@ func FuzzClientHello(f *testing.F) {
 	})
 }
 
-// FuzzHelloRecords: however a hello is cut into records, it reads the same.
+// FuzzHelloRecords: the split of a hello into records does not change the result.
 func FuzzHelloRecords(f *testing.F) {
 	raw := rawHello(f, &tls.Config{ServerName: "a.example"})
 	f.Add([]byte{1})
@@ -112,14 +110,14 @@ func TestHelloBounds(t *testing.T) {
 	if _, got, err := readHello(bytes.NewReader(small), nil); err == nil || len(got) > maxHelloRaw+2*recordHeader {
 		t.Errorf("%d bytes kept, %v", len(got), err)
 	}
-	for n := range raw { // ended anywhere
+	for n := range raw { // truncated anywhere
 		if _, _, err := readHello(bytes.NewReader(raw[:n]), nil); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
 }
 
-// withMessage strips the records off a hello.
+// withMessage returns the message in a hello's records.
 func withMessage(raw []byte) []byte {
 	var m []byte
 	for len(raw) > 0 {

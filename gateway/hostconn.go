@@ -18,20 +18,20 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// hostConn is a connection to a host on which the gateway speaks HTTP/1, inside TLS if there is any. net/http
-// reads from it, and gets no byte that belongs to no answer: it would write what stands there to the
-// program's log, and could take it for the answer to the next request. Such bytes end the connection.
+// hostConn is an HTTP/1 connection to a host, with or without TLS. net/http reads from it, and receives only bytes that
+// belong to a response: it would write others to the program's log, and could parse them as the response to the next
+// request. Such bytes end the connection.
 type hostConn struct {
 	net.Conn
 	of *conn
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	ends       ends
-	credential string // the one that was sent last on the connection; empty: none was
+	credential string // the last one that was sent on the connection; empty: none
 	over       bool
 }
 
-// due records that the next bytes are the answer to a request, with a credential or none.
+// due records that the next bytes are the response to a request with this credential, or without one.
 func (h *hostConn) due(method, credential string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ func (h *hostConn) Read(p []byte) (int, error) {
 	return own, nil
 }
 
-// part returns how much of p belongs to an answer. If that is not all, the connection is over.
+// part returns how many bytes of p belong to a response. If there are others, the connection has ended.
 func (h *hostConn) part(p []byte) (own int, credential string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,12 +81,12 @@ func (h *hostConn) Write(p []byte) (int, error) {
 	return h.Conn.Write(p)
 }
 
-// errEchoed means that an answer ends amid the value of a secret.
-var errEchoed = errors.New("the host's answer ends amid the value of a secret")
+// errEchoed means that a response ends within the value of a secret.
+var errEchoed = errors.New("the host's answer ends within the value of a secret")
 
-// surplus records that a host to which a credential was sent has sent more than its answer: p, of which the first
-// own bytes are the answer's. It returns whether the answer must not be passed on to its end, since
-// a value goes on beyond it and so would not be masked.
+// surplus records that a host to which a credential was sent has sent more than its response: p, of which the first own
+// bytes belong to the response. It returns true if the end of the response must not be passed on, because a value
+// continues beyond it and would not be masked.
 func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	if credential == "" || own == 0 && isTimeout(p) {
 		return false
@@ -116,13 +116,12 @@ func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	return cut
 }
 
-// isTimeout reports whether an unsolicited answer only announces that the connection was idle for too long: some
-// servers do that properly.
+// isTimeout reports whether an unsolicited response is a 408 for an idle connection, which some servers send.
 func isTimeout(p []byte) bool {
 	return len(p) >= 12 && bytes.HasPrefix(p, []byte("HTTP/1.")) && string(p[8:12]) == " 408"
 }
 
-// dialHost connects to the host for a request in the clear.
+// dialHost connects to the host for a request without TLS.
 func (x *exchanger) dialHost(ctx context.Context, _, _ string) (net.Conn, error) {
 	s, err := x.conn.dial(ctx)
 	if err != nil {
@@ -131,7 +130,7 @@ func (x *exchanger) dialHost(ctx context.Context, _, _ string) (net.Conn, error)
 	return &hostConn{Conn: s, of: x.conn}, nil
 }
 
-// dialTLS connects to the host and opens TLS.
+// dialTLS connects to the host with TLS.
 func (x *exchanger) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
 	s, err := x.conn.dial(ctx)
 	if err != nil {
@@ -147,12 +146,12 @@ func (x *exchanger) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) 
 		return nil, err
 	}
 	if t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
-		return t, nil // its frames name the stream that they belong to
+		return t, nil // its frames name their streams
 	}
 	return &hostConn{Conn: t, of: x.conn}, nil
 }
 
-// announced has the connection that a request gets know that its answer is due.
+// announced registers the response to a request at the connection that sends the request.
 func (f *flight) announced(out *http.Request) *http.Request {
 	return out.WithContext(httptrace.WithClientTrace(f.ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {

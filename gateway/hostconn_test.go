@@ -17,8 +17,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// rawHost is a web server that answers each request with whatever bytes say it should, and then
-// waits for the next one.
+// rawHost is a web server that responds to each request with arbitrary bytes, and then waits for the next one.
 func (w *world) rawHost(name string, port uint16, say func(c net.Conn, r *http.Request)) {
 	w.Helper()
 	addr := newAddr()
@@ -38,7 +37,7 @@ func (w *world) rawHost(name string, port uint16, say func(c net.Conn, r *http.R
 			if err != nil {
 				return
 			}
-			io.Copy(io.Discard, req.Body) // what does not come is not missed here
+			io.Copy(io.Discard, req.Body) // an incomplete body is not an error here
 			say(c, req)
 		}
 	}
@@ -81,8 +80,8 @@ func (n *noise) String() string {
 	return n.said.String()
 }
 
-// TestSurplus has a host send more than its answer: its credential, bytes that could be taken for the next answer, and
-// others. None of it reaches the guest or the program's log, and the record reports it.
+// TestSurplus: a host sends more than its response: its credential, bytes that look like the next response, and others.
+// None of it reaches the guest or the program's log, and the record reports it.
 func TestSurplus(t *testing.T) {
 	head := func(status string, fields ...string) string {
 		return "HTTP/1.1 " + status + "\r\n" + strings.Join(append(fields, "", ""), "\r\n")
@@ -90,9 +89,9 @@ func TestSurplus(t *testing.T) {
 	echo := "you sent x-api-key: " + apiValue + "\r\n"
 	for _, c := range []struct {
 		name, method string
-		first, later string     // what the host sends, immediately and after a while
-		body         string     // that the guest gets
-		rule         audit.Rule // of the finding; "echo": Credentials gets a report; empty: nothing
+		first, later string     // sent immediately and after a pause
+		body         string     // that the guest receives
+		rule         audit.Rule // of the finding; "echo": Credentials receives a report; empty: nothing
 		status       int
 	}{
 		{name: "head", method: "HEAD", first: head("200 OK", "Content-Length: 40") + echo, rule: "echo"},
@@ -123,7 +122,7 @@ func TestSurplus(t *testing.T) {
 						return
 					}
 					if r.Header.Get("X-Api-Key") != apiValue {
-						t.Error("the host got no credential")
+						t.Error("the host received no credential")
 					}
 					io.WriteString(conn, c.first)
 					if c.later != "" {
@@ -148,7 +147,7 @@ func TestSurplus(t *testing.T) {
 					t.Errorf("%d %q", resp.StatusCode, body)
 				}
 				time.Sleep(150 * time.Millisecond)
-				resp, err = client.Get("https://a.example/second") // on the same connection of the guest's
+				resp, err = client.Get("https://a.example/second") // on the same connection of the guest
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -185,7 +184,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusOther has hosts that were sent no credential send more than their answers.
+// TestSurplusOther: hosts without a credential send more than their responses.
 func TestSurplusOther(t *testing.T) {
 	said := loud(t)
 	w := newKeyWorld(t, nil)
@@ -214,8 +213,8 @@ func TestSurplusOther(t *testing.T) {
 	}
 }
 
-// TestBadTrailer has a host end its answer with what is no trailer and holds the credential. Neither
-// its words nor their marker are in the record, where they would be taken for the guest's.
+// TestBadTrailer: a host ends its response with an invalid trailer that contains the credential. Neither its text nor
+// its marker is in the record, where it would be taken for the guest's.
 func TestBadTrailer(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
 		said := loud(t)
@@ -231,7 +230,7 @@ func TestBadTrailer(t *testing.T) {
 			t.Errorf("a whole answer: %q", body)
 		}
 		w.client("a.example").CloseIdleConnections()
-		if ev := w.nextHTTP(); ev.Reason != "the exchange broke off before its end" {
+		if ev := w.nextHTTP(); ev.Reason != "the exchange is incomplete" {
 			t.Errorf("%+v", ev)
 		}
 		w.Gateway.Close()

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// maxDrain is how much of a body that no one wanted is read, to use its connection again.
+// maxDrain bounds the rest of a body that is read so that its connection can be reused.
 const maxDrain = 256 << 10
 
-// http1 serves the requests of one connection of HTTP/1, one after the other.
+// http1 serves the requests of one HTTP/1 connection sequentially.
 //
 //	waiting for a request -> head -> body and answer -> waiting, or the end
 type http1 struct {
 	*exchanger
-	guest  *guestConn    // for deadlines
-	stream net.Conn      // the same, or TLS over it
-	r      *bufio.Reader // of the stream
+	guest  *guestConn    // to set deadlines
+	stream net.Conn      // the same connection, or TLS over it
+	r      *bufio.Reader // reads from stream
 	w      *bufio.Writer
-	no     *refusal // what every request is answered with; nil: each is decided on
+	no     *refusal // the response to every request; nil: each is decided on
 }
 
-// serveHTTP1 serves HTTP/1 in the clear.
+// serveHTTP1 serves HTTP/1 without TLS.
 func (c *conn) serveHTTP1(guest *guestConn, scheme string, no *refusal) string {
 	x := newExchanger(c, scheme, false)
 	defer x.close()
 	return (&http1{exchanger: x, guest: guest, stream: guest, no: no}).serve()
 }
 
-// serve returns why the connection ended, where there is more to say than that it did.
+// serve returns the reason why the connection ended, if there is a specific one.
 func (s *http1) serve() string {
 	s.r, s.w = bufio.NewReader(s.stream), bufio.NewWriter(s.stream)
 	for {
@@ -50,8 +50,8 @@ func (s *http1) serve() string {
 	}
 }
 
-// next waits for a request and reads its head. An error that is no refusal
-// means that the guest has ended, or waited too long.
+// next waits for a request and reads its head. An error that is not a refusal means that the guest has closed the
+// connection or was idle for too long.
 func (s *http1) next() (*head, error) {
 	s.guest.within(s.conn.g.limits.KeepAlive)
 	if _, err := s.r.Peek(1); err != nil {
@@ -62,14 +62,14 @@ func (s *http1) next() (*head, error) {
 	if err != nil {
 		var no *refusal
 		if !errors.As(err, &no) {
-			err = &refusal{http.StatusRequestTimeout, alertDecodeError, "the request's head did not come whole and in time"}
+			err = &refusal{http.StatusRequestTimeout, alertDecodeError, "the request's head did not arrive in time"}
 		}
 		return nil, err
 	}
 	return parseHead(raw)
 }
 
-// unread answers a request that could not be read, after which nothing can be.
+// unread responds to a request that could not be parsed, after which the connection ends.
 func (s *http1) unread(err error) string {
 	var no *refusal
 	if !errors.As(err, &no) {
@@ -80,15 +80,15 @@ func (s *http1) unread(err error) string {
 	}
 	a := &answer{w: s.w, header: http.Header{}, minor: 1, last: true}
 	s.refuse(a, &ask{proto: "HTTP/1.1"}, s.conn.to.verdict(), no)
-	_ = a.finish() // the guest may be gone
+	_ = a.finish() // the guest may have disconnected
 	s.part()
 	return no.reason
 }
 
-// part ends our side in order, so that the guest can read our last words.
+// part closes the gateway's side of the connection first, so that the guest can read the response.
 func (s *http1) part() {
 	if t, ok := s.stream.(*tls.Conn); ok {
-		_ = t.CloseWrite() // the guest may be gone
+		_ = t.CloseWrite() // the guest may have disconnected
 	}
 	linger(s.conn.guest)
 }
@@ -101,7 +101,7 @@ func (s *http1) one(h *head) (again bool, why string) {
 	a := &answer{w: s.w, header: http.Header{}, head: h.method == http.MethodHead, minor: h.minor, last: h.lastOne() || s.no != nil}
 	expects := h.header.Get("Expect") != ""
 	if expects {
-		b.begin = a.goOn
+		b.begin = a.continueBody
 	}
 	s.guest.each(s.conn.g.limits.Stall)
 	unwatch := s.watch(b, cancel)
@@ -123,7 +123,7 @@ func (s *http1) one(h *head) (again bool, why string) {
 	unwatch()
 	if err != nil {
 		reset(s.conn.guest)
-		return false, "the answer could not be passed on whole"
+		return false, "the answer could not be passed on completely"
 	}
 	if again = whole && !a.last; !again {
 		s.part()
@@ -131,22 +131,22 @@ func (s *http1) one(h *head) (again bool, why string) {
 	return again, ""
 }
 
-// brokenOff returns why an exchange was the connection's last. A library's error can quote what the host sent, a
-// credential for instance: such text must not enter the record.
+// brokenOff returns why an exchange was the connection's last. An error of a library can quote data of the host, such as
+// a credential: it must not be recorded.
 func brokenOff(err error) string {
 	var no *refusal
 	if errors.As(err, &no) {
 		return no.reason
 	}
-	return "an exchange broke off before its end"
+	return "an exchange was incomplete"
 }
 
-// watch calls gone when the guest goes away while it waits for its answer. It
-// begins to look when the body was read, since the next byte then is of another
-// request. The function that it returns ends it and waits for its end.
+// watch calls gone when the guest disconnects while it waits for its response. It starts to watch after the body was
+// read, since the next byte then belongs to another request. The function that it returns stops the watch and waits for
+// its end.
 //
-// In the clear, the end of what the guest sends does not mean that it has gone: it may have ended its side and
-// wait (RFC 9112, section 9.6). Inside TLS no one does that.
+// Without TLS, the end of the guest's data does not mean that it has disconnected: it may have closed only its side (RFC
+// 9112, section 9.6). With TLS no client does that.
 func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	stop, whole := make(chan struct{}), make(chan struct{})
 	b.end = func() { close(whole) }
@@ -177,11 +177,10 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	}
 }
 
-// waits watches a guest that has ended its side, until stop, and reports whether it was there all along. The
-// kernel of one that has gone ends the connection when something is sent to it, or when the kernel's patience
-// with what is left of it is over: a minute.
+// waits watches a guest that has closed its side, until stop, and reports whether it stayed connected. The kernel of a
+// guest that has disconnected ends the connection when data is sent to it, or a minute after the guest closed it.
 func waits(guest *net.TCPConn, stop <-chan struct{}) bool {
-	_ = guest.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}) // or it is not seen
+	_ = guest.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}) // without keep-alive the end is not detected
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -196,7 +195,7 @@ func waits(guest *net.TCPConn, stop <-chan struct{}) bool {
 	}
 }
 
-// lastOne reports whether the client wants the connection to end after this request.
+// lastOne reports whether the client wants to close the connection after this request.
 func (h *head) lastOne() bool {
 	last := h.minor == 0
 	for _, option := range options(h.header["Connection"]) {
@@ -210,7 +209,7 @@ func (h *head) lastOne() bool {
 	return last
 }
 
-// options returns the words of a list over several fields, in small letters.
+// options returns the words of a list over several fields, in lower case.
 func options(fields []string) []string {
 	var list []string
 	for _, f := range fields {
@@ -223,8 +222,7 @@ func options(fields []string) []string {
 	return list
 }
 
-// drain reads up to n bytes of a body that no one wanted, so that the
-// connection can be used again.
+// drain reads up to n bytes of the rest of a body, so that the connection can be reused.
 func (b *body) drain(n int64) {
 	p := make([]byte, 4<<10)
 	for limit := time.Now().Add(time.Second); n > 0 && time.Now().Before(limit); {

@@ -20,8 +20,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// serveOpened serves a connection whose TLS ends here. hello is what the guest
-// sent of it; no is what every request is answered with, if it is not nil.
+// serveOpened serves a connection whose TLS the gateway terminates. hello is what the guest has sent; no, if not nil, is
+// the response to every request.
 func (c *conn) serveOpened(hello []byte, no *refusal) string {
 	guest := &guestConn{Conn: c.guest, head: hello, stall: c.g.limits.Stall}
 	t := tls.Server(guest, c.g.cfg.Authority.config(c.to.name))
@@ -38,9 +38,8 @@ func (c *conn) serveOpened(hello []byte, no *refusal) string {
 	return (&http1{exchanger: x, guest: guest, stream: t, no: no}).serve()
 }
 
-// shakeHands does the handshake of TLS. The gateway's own part waits for its turn: of many at a time the
-// first to come is the first to be answered. The guest's part can take it a while, when many of its
-// programs are at it, and has no bound but that of a silent connection.
+// shakeHands does the TLS handshake. The gateway's part waits for a slot, in order of arrival. The guest's part can take
+// long when many of its programs connect, and is limited only by the timeout of a silent connection.
 func (c *conn) shakeHands(t *tls.Conn, guest *guestConn) error {
 	select {
 	case c.g.turns <- struct{}{}:
@@ -60,23 +59,23 @@ func unshaken(err error) string {
 	case errors.As(err, &op) && op.Op == "remote error":
 		said := strings.TrimPrefix(op.Err.Error(), "tls: ")
 		if strings.Contains(said, "certificate") {
-			return way + "it does not take the gateway's certificate (" + said + "): does its program trust the sandbox's authority?"
+			return way + "it does not accept the gateway's certificate (" + said + "): does its program trust the sandbox's authority?"
 		}
-		return way + "its program broke it off (" + said + ")"
+		return way + "its program aborted it (" + said + ")"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return way + "its program ended the connection without saying why"
+		return way + "its program closed the connection without an alert"
 	}
 	return way + err.Error()
 }
 
-// maxStreamHead bounds the fields of a request of HTTP/2, in bytes.
+// maxStreamHead bounds the fields of an HTTP/2 request, in bytes.
 const maxStreamHead = maxHead
 
-// serveHTTP2 serves HTTP/2 (RFC 9113). golang.org/x/net/http2 checks frames, pseudo-header fields
-// (section 8.3), fields of the connection and the body's length; what may be asked is checked here.
+// serveHTTP2 serves HTTP/2 (RFC 9113). golang.org/x/net/http2 checks frames, pseudo-header fields (section 8.3),
+// connection fields and the body's length; all policy checks are made here.
 func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 	limits := x.conn.g.limits
-	quiet := log.New(io.Discard, "", 0) // what it would say is in the record, or holds what the guest sent
+	quiet := log.New(io.Discard, "", 0) // its messages are in the record, or contain data of the guest
 	server := &http2.Server{
 		MaxConcurrentStreams: uint32(limits.Requests),
 		IdleTimeout:          limits.KeepAlive,
@@ -93,13 +92,13 @@ func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 			}
 			defer x.conn.life.helpers.Done()
 			if err := x.stream(w, r, no); err != nil {
-				panic(http.ErrAbortHandler) // a reset of the stream: the answer is not whole
+				panic(http.ErrAbortHandler) // resets the stream: the response is incomplete
 			}
 		}),
 	})
 }
 
-// malformedStream records a request that the library has refused; the library reports only the reason.
+// malformedStream records a request that the library has rejected; the library reports only the reason.
 func (x *exchanger) malformedStream(kind string) {
 	_, what, ok := strings.Cut(kind, "PROTOCOL_ERROR")
 	if !ok {
@@ -108,10 +107,10 @@ func (x *exchanger) malformedStream(kind string) {
 	ev := x.event(&ask{proto: "HTTP/2.0"})
 	ev.Verdict, ev.Rule, ev.Generation = audit.Deny, x.conn.to.verdict().RuleName(), x.conn.g.cfg.Live.Current().Number
 	ev.Reason = "not proper HTTP/2:" + strings.ReplaceAll(what, "_", " ")
-	_, _ = x.conn.g.post(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // it is not carried in any case
+	_, _ = x.conn.g.post(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // it is rejected in any case
 }
 
-// stream serves one request of HTTP/2.
+// stream serves one HTTP/2 request.
 func (x *exchanger) stream(w http.ResponseWriter, r *http.Request, no *refusal) error {
 	defer x.conn.survive()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -122,17 +121,17 @@ func (x *exchanger) stream(w http.ResponseWriter, r *http.Request, no *refusal) 
 	}
 	hosts := r.Header["Host"]
 	if no == nil && slices.ContainsFunc(hosts, func(h string) bool { return !x.isHost(h) }) {
-		no = misnamed("the request's Host is another than the destination's name")
+		no = misnamed("the request's Host is not the destination's name")
 	}
 	delete(r.Header, "Host")
-	delete(r.Header, "Content-Length") // it stands in the request's
+	delete(r.Header, "Content-Length") // it is in the request's field
 	return x.exchange(ctx, w, &ask{
 		proto: r.Proto, method: r.Method, target: r.RequestURI, host: r.Host, header: r.Header,
 		length: r.ContentLength, body: &streamed{ReadCloser: r.Body}, no: no, trailer: true,
 	})
 }
 
-// vetStream checks what is particular to HTTP/2.
+// vetStream checks what is specific to HTTP/2.
 func vetStream(r *http.Request) *refusal {
 	lengths := r.Header["Content-Length"]
 	switch {
@@ -147,7 +146,7 @@ func vetStream(r *http.Request) *refusal {
 	}
 	if len(lengths) == 1 {
 		if n, ok := contentLength(lengths[0]); !ok || lengths[0] == "" || n != r.ContentLength {
-			return malformed("the request's Content-Length is not its body's")
+			return malformed("the request's Content-Length is not the length of its body")
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// What the tests hide, and what the guest has in its place.
+// The secrets of the tests, and the guest's placeholders.
 const (
 	apiValue  = "sk-ant-4fK9wQ2zLx7RtYbN"
 	apiHolder = "custody-placeholder-9b1deb4d3b7d4bad"
@@ -30,13 +30,13 @@ const (
 
 var _ Credentials = (*secrets.Issuer)(nil)
 
-// keys are a world's secrets: api, which the gateway puts into requests of a.example, and git, which
-// the guest has and may show to git.example.
+// keys are the secrets of a test network: api, which the gateway adds to requests for a.example, and git, which the
+// guest has and may send to git.example.
 type keys struct {
-	red  *redact.Redactor // the record's, with placeholders under names of their own
-	mu   sync.Mutex       // guards what follows
+	red  *redact.Redactor // the record's, with placeholders under separate names
+	mu   sync.Mutex       // guards the fields below
 	of   map[string]secrets.Credential
-	gone error // why there are no credentials now
+	gone error // the reason if there are no credentials
 	told []sighting
 }
 
@@ -50,7 +50,7 @@ func (k *keys) Credential(name string) (secrets.Credential, error) {
 	defer k.mu.Unlock()
 	c, ok := k.of[name]
 	if !ok {
-		return c, fmt.Errorf("no step has it")
+		return c, fmt.Errorf("no step has this credential")
 	}
 	return c, k.gone
 }
@@ -80,7 +80,7 @@ func (k *keys) Echoed(secret, host string, seq uint64) {
 	k.told = append(k.told, sighting{secret, host, "after an answer", seq})
 }
 
-// sightings returns the reports since the last call.
+// sightings returns the reports since its last call.
 func (k *keys) sightings() []sighting {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,17 +108,17 @@ func redacted(is bool) func(*netpolicy.Rule) {
 	return func(r *netpolicy.Rule) { r.HTTP.Redact = &is }
 }
 
-// keyWorld is a world with secrets. a.example gets a credential in x-api-key, also were it asked on port
-// 80; b.example and git.example are opened without one, plain.example is spliced and has a clear port.
-// Answers of raw.example, which has one, are not masked; those of masked.example, which has none, are.
+// keyWorld is a world with secrets. a.example gets a credential in x-api-key, also on port 80; b.example and git.example
+// are opened without one, plain.example is spliced and has a port without TLS. Responses of raw.example, which has a
+// credential, are not masked; those of masked.example, which has none, are.
 type keyWorld struct {
 	*world
 	keys  *keys
 	mu    sync.Mutex
-	saw   []string // by the hosts: all of every request
+	saw   []string // the complete requests that the hosts received
 	reply http.Handler
 
-	requests int // that nextHTTP has returned
+	requests int // the number of events that nextHTTP has returned
 }
 
 func newKeyWorld(tb testing.TB, reply http.Handler, change ...func(*Config)) *keyWorld {
@@ -148,7 +148,7 @@ func newKeyWorld(tb testing.TB, reply http.Handler, change ...func(*Config)) *ke
 	return w
 }
 
-// serveHost notes everything of a request that comes as far as a host.
+// serveHost stores every request that reaches a host.
 func (w *keyWorld) serveHost(rw http.ResponseWriter, r *http.Request) {
 	var b strings.Builder
 	note := func() {
@@ -176,7 +176,7 @@ func (w *keyWorld) serveHost(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// seen returns what the hosts saw since the last call.
+// seen returns what the hosts received since its last call.
 func (w *keyWorld) seen() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,13 +185,13 @@ func (w *keyWorld) seen() []string {
 	return list
 }
 
-// roots are what a guest trusts.
+// trust returns the roots that a guest trusts.
 func (w *keyWorld) trust(c *tls.Config) {
 	c.RootCAs = x509.NewCertPool()
 	c.RootCAs.AppendCertsFromPEM(w.cfg.Authority.PEM())
 }
 
-// events returns the record as text, in which no value of a secret may stand.
+// checkRecord checks that the record contains no value of a secret.
 func (w *keyWorld) checkRecord() {
 	w.Helper()
 	text := []byte(w.dump())
@@ -202,7 +202,7 @@ func (w *keyWorld) checkRecord() {
 	}
 }
 
-// nextHTTP waits for the http event of the next request, and returns it.
+// nextHTTP waits for the next http event and returns it.
 func (w *keyWorld) nextHTTP() *audit.HTTP {
 	w.Helper()
 	w.requests++

@@ -12,31 +12,31 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// lifetime is what can end a connection, and what its end closes: its sockets, and the goroutines that dial or carry requests.
+// lifetime manages the end of a connection: its sockets, and the goroutines that dial or send requests.
 //
 //	id == "" -- recorded as open --> open -- kill, closeAll --> over
 type lifetime struct {
 	guest   *net.TCPConn
 	cancel  context.CancelFunc
-	helpers sync.WaitGroup // dials and requests of HTTP/2
+	helpers sync.WaitGroup // dials and HTTP/2 requests
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	id       string     // of the flow; empty until it is open
-	rule     string     // that opened the flow
+	rule     string     // that allowed the flow
 	gen      uint32
 	shown    uint64           // seq of the event of the opening or the refusal
-	peers    []netip.AddrPort // to go to, in order; the first stands in the event of the opening
-	peer     netip.AddrPort   // that was reached
+	peers    []netip.AddrPort // candidates, in order; the first is in the event of the opening
+	peer     netip.AddrPort   // the one that was reached
 	trying   map[netip.AddrPort]bool
-	blind    bool // spliced: its contents cannot be seen
+	blind    bool // spliced: its contents are not inspected
 	requests map[*netpolicy.Request]bool
 	sockets  map[*net.TCPConn]bool // to peers
-	over     bool                  // from here on no socket is added
-	ended    string                // why the gateway ended it; empty: it did not
-	revoked  *netpolicy.Verdict    // why the policy ended it
+	over     bool                  // no socket is added after this
+	ended    string                // the gateway's reason for ending it; empty: none
+	revoked  *netpolicy.Verdict    // the policy's reason for ending it
 }
 
-// kill ends the connection with RST on all sides, from any goroutine.
+// kill ends the connection with RST on all sides. It is safe for concurrent use.
 func (l *lifetime) kill(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *lifetime) killLocked(why string) {
 	}
 }
 
-// wasEnded reports whether the gateway itself ended the connection.
+// wasEnded reports whether the gateway ended the connection.
 func (l *lifetime) wasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *lifetime) closeAll() {
 	}
 }
 
-// idle returns for how long no byte has moved, as the kernel counts it.
+// idle returns for how long no byte has been transferred, as the kernel counts it.
 func (l *lifetime) idle() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *lifetime) idle() time.Duration {
 	return quiet
 }
 
-// enter counts a helper of the connection in, unless that has ended.
+// enter adds a helper to the connection, unless the connection has ended.
 func (l *lifetime) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *lifetime) tried(peer netip.AddrPort) {
 	}
 }
 
-// adopt makes a socket part of the connection, to end with it.
+// adopt adds a socket to the connection, to be closed with it.
 func (l *lifetime) adopt(s *net.TCPConn, peer netip.AddrPort) (*peerConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *lifetime) adopt(s *net.TCPConn, peer netip.AddrPort) (*peerConn, error)
 	return &peerConn{TCPConn: s, of: l}, nil
 }
 
-// show notes the event that shows what the connection is.
+// show stores the seq of the event that describes the connection.
 func (l *lifetime) show(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,27 +132,27 @@ func (l *lifetime) show(seq uint64) {
 	}
 }
 
-// release forgets a request that has ended.
+// release removes a request that has ended.
 func (l *lifetime) release(req *netpolicy.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.requests, req)
 }
 
-// pass carries one direction to its end, in the kernel: ReadFrom of a TCP
-// connection from another is splice(2). An end is passed on as an end, an error as a reset.
+// pass copies one direction until its end, in the kernel: ReadFrom between TCP connections is splice(2). It passes an
+// end on as an end, and an error as a reset.
 func (l *lifetime) pass(to, from *net.TCPConn) {
 	if _, err := to.ReadFrom(from); err != nil {
 		l.kill("one side reset the connection")
 		return
 	}
-	_ = to.CloseWrite() // fails only if that side is gone, which its own direction will see
+	_ = to.CloseWrite() // fails only if that side has disconnected, which its own direction detects
 }
 
 func quietFor(t *net.TCPConn) time.Duration {
 	info, ok := tcpInfo(t)
 	if !ok {
-		return 0 // a socket that is closed is not idle
+		return 0 // a closed socket is not idle
 	}
 	return time.Duration(min(info.Last_data_recv, info.Last_data_sent)) * time.Millisecond
 }
@@ -168,7 +168,7 @@ func tcpState(t *net.TCPConn) uint8 {
 	return info.State
 }
 
-// tcpInfo asks the kernel about a socket; it is not ok if that is closed here.
+// tcpInfo returns the kernel's information on a socket; ok is false if the socket is closed.
 func tcpInfo(t *net.TCPConn) (info *unix.TCPInfo, ok bool) {
 	raw, err := t.SyscallConn()
 	if err != nil {

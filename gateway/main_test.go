@@ -15,10 +15,10 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// The tests run in network namespaces of their own, which vanish with the
-// process: this test binary starts itself again in a new one, the site.
+// The tests run in separate network namespaces, which are removed with the process: the test binary runs itself again in
+// a new one, the host's.
 //
-//	+- site ----------------------------------+   +- sandbox ------------------+
+//	+- host ----------------------------------+   +- sandbox ------------------+
 //	| lo: 127.0.0.1, ::1                      |   | lo: 198.18.0.0/16 (AnyIP)  |
 //	|     93.184.0.0/16 (AnyIP), 2606:2800::x |   |                            |
 //	|                                         |   |  clients: Go, curl, git,   |
@@ -27,18 +27,18 @@ import (
 //	|        +---- gateway dials       gateway's listeners <-+                 |
 //	+-----------------------------------------+   +----------------------------+
 //
-// Nothing joins the two but the gateway, which is one process in the site with
-// sockets that were made in the sandbox.
-const inSite = "CUSTODY_GATEWAY_TEST_SITE"
+// Only the gateway connects the two. It is one process in the host's namespace, with sockets that were made in the
+// sandbox.
+const inHost = "CUSTODY_GATEWAY_TEST_SITE"
 
-var sandbox netns.NsHandle // set once, before any test
+var sandbox netns.NsHandle // set once, before the tests
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.fuzz"); f != nil && f.Value.String() != "" || isFuzzWorker() {
-		os.Exit(m.Run()) // fuzz targets need no network, and their workers know their parent
+		os.Exit(m.Run()) // fuzz targets need no network, and their workers must be children of the original process
 	}
-	if os.Getenv(inSite) == "" {
+	if os.Getenv(inHost) == "" {
 		os.Exit(again())
 	}
 	if err := build(); err != nil {
@@ -57,9 +57,9 @@ func isFuzzWorker() bool {
 func again() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), inSite+"=1")
+	cmd.Env = append(os.Environ(), inHost+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the child dies with this thread
+	runtime.LockOSThread() // the child is killed when this thread ends
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -83,7 +83,7 @@ func build() error {
 	}
 	made := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 		var err error
 		if sandbox, err = netns.New(); err == nil {
 			err = loopback("198.18.0.0/16")
@@ -93,7 +93,7 @@ func build() error {
 	return <-made
 }
 
-// loopback brings lo up and makes a whole range local.
+// loopback brings lo up and makes a range local.
 func loopback(cidr string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -122,8 +122,8 @@ func address(cidr string) error {
 	return netlink.AddrAdd(lo, a)
 }
 
-// inSandbox runs f on a thread inside the sandbox. Sockets and processes that f
-// makes are there; f must not start goroutines that make others.
+// inSandbox runs f on a thread inside the sandbox. Sockets and processes that f makes are in the sandbox; f must not
+// start goroutines that make others.
 func inSandbox(tb testing.TB, f func() error) {
 	tb.Helper()
 	done := make(chan error)

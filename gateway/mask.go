@@ -14,15 +14,15 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// mask takes the values of secrets out of an answer before the guest sees it.
+// mask masks the values of secrets in a response before the guest receives it.
 type mask struct {
-	red    *redact.Redactor // nil: the answer passes as it is
+	red    *redact.Redactor // nil: the response is not masked
 	stream *redact.Stream   // of the body
-	count  int              // of what was masked
+	count  int              // masked values
 }
 
-// ask changes the fields of a request so that its answer can be masked: whole and not encoded. Parts
-// of an answer could each hold a part of a value (RFC 9110, section 14).
+// ask changes the fields of a request so that its response can be masked: complete and not encoded. The parts of a
+// partial response could each contain a part of a value (RFC 9110, section 14).
 func (m *mask) ask(header http.Header) {
 	if m.red == nil {
 		return
@@ -30,10 +30,10 @@ func (m *mask) ask(header http.Header) {
 	header["Accept-Encoding"] = []string{"identity"}
 	delete(header, "Range")
 	delete(header, "If-Range")
-	delete(header, "A-Im") // parts of another kind, RFC 3229
+	delete(header, "A-Im") // another kind of parts, RFC 3229
 }
 
-// header masks fields. One whose name holds a value is left out.
+// header masks fields. It removes a field whose name contains a value.
 func (m *mask) header(header http.Header) {
 	if m.red == nil {
 		return
@@ -57,16 +57,16 @@ func (m *mask) text(s string) string {
 	return out
 }
 
-// masked returns s without the values that red knows.
+// masked returns s with the values that red has replaced by markers.
 func masked(red *redact.Redactor, s string) string {
 	stream := red.Plain()
 	return string(stream.Write([]byte(s))) + string(stream.Flush())
 }
 
-// marker is how the redactor's markers begin.
+// marker is the start of the redactor's markers.
 const marker = "[REDACTED:"
 
-// piece returns what may be passed on of a body, after the next piece of it.
+// piece returns the masked data that can be passed on after the next piece of a body.
 func (m *mask) piece(p []byte) []byte {
 	if m.stream == nil {
 		return p
@@ -74,7 +74,7 @@ func (m *mask) piece(p []byte) []byte {
 	return m.counted(m.stream.Write(p))
 }
 
-// rest returns the end of a body.
+// rest returns the masked end of a body.
 func (m *mask) rest() []byte {
 	if m.stream == nil {
 		return nil
@@ -89,8 +89,8 @@ func (m *mask) counted(out []byte) []byte {
 	return out
 }
 
-// body returns an answer's body as it can be masked. For an encoding that cannot be undone, the guest gets only the
-// reason.
+// body returns a response's body in a form that can be masked. If its encoding cannot be undone, the guest receives only
+// the reason.
 func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	if m.red == nil {
 		return resp.Body, nil
@@ -112,15 +112,15 @@ func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	return r, nil
 }
 
-// bodiless reports whether an answer has a header only (RFC 9112, section 6.3).
+// bodiless reports whether a response has no body (RFC 9112, section 6.3).
 func bodiless(method string, resp *http.Response) bool {
 	return method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0
 }
 
 var errCoding = errors.New("unknown content coding")
 
-// decode undoes a content coding (RFC 9110, section 8.4.1). It has read the first bytes
-// when it returns, so that what is not in that coding is known for it.
+// decode undoes a content coding (RFC 9110, section 8.4.1). It reads the first bytes before it returns, so that it
+// detects data in another coding.
 func decode(codings []string, body io.Reader) (io.Reader, error) {
 	if len(codings) != 1 {
 		return nil, errCoding
@@ -152,7 +152,7 @@ func decode(codings []string, body io.Reader) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader(first[:n]), r), nil
 }
 
-// inflate reads zlib's format (RFC 1950), or what it contains: servers send both as deflate.
+// inflate reads zlib's format (RFC 1950) or raw deflate: servers send both as deflate.
 func inflate(body io.Reader) (io.Reader, error) {
 	head := make([]byte, 2)
 	if _, err := io.ReadFull(body, head); err != nil {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// mirror is a host that answers with its credential, in the form that its path asks for.
+// mirror is a host that responds with its credential, in the form that the request's path names.
 func mirror(rw http.ResponseWriter, r *http.Request) {
 	value := apiValue
 	text := `{"you sent":"` + value + `","and":1}`
@@ -76,7 +76,7 @@ func mirror(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// escaped writes every letter as an escape of JSON's.
+// escaped writes every letter as a JSON escape.
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -103,7 +103,7 @@ func encodeAs(coding, text string) []byte {
 	return b.Bytes()
 }
 
-// TestReflection has a host send back the request it got: the guest must not see the credential.
+// TestReflection: a host sends the request back. The guest must not receive the credential.
 func TestReflection(t *testing.T) {
 	const whole = `{"you sent":"` + apiValue + `","and":1}`
 	w := newKeyWorld(t, http.HandlerFunc(mirror))
@@ -177,7 +177,7 @@ func TestReflection(t *testing.T) {
 				_, err = io.ReadAll(resp.Body)
 			}
 			if err == nil {
-				t.Errorf("%s: half of an encoded answer ended in order", host)
+				t.Errorf("%s: an incomplete encoded answer ended without an error", host)
 			}
 			w.nextHTTP()
 			resp, err = client.Head("https://" + host + "/length")
@@ -188,14 +188,14 @@ func TestReflection(t *testing.T) {
 		}
 		resp, err := w.client("raw.example", change...).Get("https://raw.example/length")
 		if err != nil || hear(resp.Body) != whole || resp.ContentLength != int64(len(whole)) {
-			t.Errorf("not to be masked: %+v %v", resp, err)
+			t.Errorf("a response without masking: %+v %v", resp, err)
 		}
 		w.nextHTTP()
 	}
 	w.checkRecord()
 }
 
-// TestReflectionClear has masked answers without TLS, and for a client of HTTP/1.0.
+// TestReflectionClear has masked responses without TLS, and for an HTTP/1.0 client.
 func TestReflectionClear(t *testing.T) {
 	w := newKeyWorld(t, http.HandlerFunc(mirror))
 	answer := w.say("masked.example", 80, "GET /length HTTP/1.0\r\nHost: masked.example\r\n\r\n")
@@ -204,7 +204,7 @@ func TestReflectionClear(t *testing.T) {
 	}
 }
 
-// TestMaskedStream checks that what is masked, and was encoded, comes as it is sent.
+// TestMaskedStream: a masked and decoded stream arrives as it is sent.
 func TestMaskedStream(t *testing.T) {
 	for _, coding := range []string{"", "gzip"} {
 		next := make(chan struct{})
@@ -238,7 +238,7 @@ func TestMaskedStream(t *testing.T) {
 	}
 }
 
-// TestReflectionCertificate has a host say the value in its certificate, which the guest sees.
+// TestReflectionCertificate: a host's certificate contains the value, and the error with it is sent to the guest.
 func TestReflectionCertificate(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	h := w.newHostAt(newAddr(), w.ca.leaf(t, apiValue+".example"), 443, nil)

@@ -72,7 +72,7 @@ func TestOpened(t *testing.T) {
 			{"GET", "//b.example/v1/x", netpolicy.UnclearPath},
 		} {
 			req, _ := http.NewRequest(c.method, "https://a.example/", nil)
-			req.URL.Opaque = "//a.example" + c.path // the client sends it as it is
+			req.URL.Opaque = "//a.example" + c.path // the client sends it unchanged
 			if version == "HTTP/1.1" {
 				req.URL.Opaque = "https://a.example" + c.path
 			}
@@ -99,7 +99,7 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// TestOpenedScripts asks for paths that are not in English.
+// TestOpenedScripts requests paths that are not in English.
 func TestOpenedScripts(t *testing.T) {
 	w, h := openedWorld(t, nil)
 	for _, client := range []*http.Client{w.client("a.example"), w.client("a.example", withH2)} {
@@ -117,13 +117,13 @@ func TestOpenedScripts(t *testing.T) {
 				continue
 			}
 			if saw := <-h.seen; saw != "GET "+path+" a.example" {
-				t.Errorf("%s: the host saw %q", path, saw)
+				t.Errorf("%s: the host received %q", path, saw)
 			}
 		}
 	}
 }
 
-// TestOpenedHosts says other names inside TLS than outside.
+// TestOpenedHosts uses different names inside and outside of TLS.
 func TestOpenedHosts(t *testing.T) {
 	w, h := openedWorld(t, nil)
 	for _, client := range []*http.Client{w.client("a.example"), w.client("a.example", withH2)} {
@@ -134,7 +134,7 @@ func TestOpenedHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(other, err)
 			}
-			if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, "another") {
+			if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, "not the destination") {
 				t.Errorf("%s: %d %s", other, resp.StatusCode, reason)
 			}
 			resp.Body.Close()
@@ -145,7 +145,7 @@ func TestOpenedHosts(t *testing.T) {
 	}
 }
 
-// TestOpenedFrames sends requests of HTTP/2 that no client library would.
+// TestOpenedFrames sends HTTP/2 requests that client libraries would not send.
 func TestOpenedFrames(t *testing.T) {
 	w, h := openedWorld(t, nil)
 	good := func(change ...string) []string {
@@ -205,16 +205,15 @@ func TestOpenedFrames(t *testing.T) {
 	}
 	for len(h.seen) > 0 {
 		if r := <-h.seen; r != "GET /v1/x a.example" {
-			t.Errorf("the host saw %q", r)
+			t.Errorf("the host received %q", r)
 		}
 	}
 	for _, reason := range []string{"authority host mismatch", "userinfo in authority", "bad connect"} {
-		w.until("an event of what the library has refused", func() bool { return strings.Contains(w.dump(), "not proper HTTP/2: "+reason) })
+		w.until("an event of a request that the library has rejected", func() bool { return strings.Contains(w.dump(), "not proper HTTP/2: "+reason) })
 	}
 }
 
-// frame sends one HEADERS frame that ends its stream, and returns the answer's
-// status; empty if there is none.
+// frame sends one HEADERS frame that ends its stream, and returns the response's status; empty if there is none.
 func (w *world) frame(fields []string) string {
 	w.Helper()
 	roots := x509.NewCertPool()
@@ -282,7 +281,7 @@ func TestOpenedSmuggling(t *testing.T) {
 	}
 }
 
-// TestOpenedCertificates has hosts whose certificates do not hold.
+// TestOpenedCertificates: hosts have invalid certificates.
 func TestOpenedCertificates(t *testing.T) {
 	w, _ := openedWorld(t, nil)
 	self := w.ca
@@ -301,7 +300,7 @@ func TestOpenedCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			if reason := w.refusalOf(resp); resp.StatusCode != 502 || !strings.Contains(reason, "the certificate of a.example does not hold") {
+			if reason := w.refusalOf(resp); resp.StatusCode != 502 || !strings.Contains(reason, "the certificate of a.example is not valid") {
 				t.Errorf("%s: %d %s", name, resp.StatusCode, reason)
 			}
 		}
@@ -331,7 +330,7 @@ func TestOpenedCertificates(t *testing.T) {
 	}
 }
 
-// TestOpenedGuest has guests that do not trust the authority, or speak old TLS.
+// TestOpenedGuest: guests do not trust the authority, or use old TLS.
 func TestOpenedGuest(t *testing.T) {
 	w, h := openedWorld(t, nil)
 	if _, err := w.handshake("a.example", "a.example"); err == nil {
@@ -341,9 +340,9 @@ func TestOpenedGuest(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if _, err := w.handshake("a.example", "a.example", func(c *tls.Config) { c.InsecureSkipVerify, c.MaxVersion = true, tls.VersionTLS11 }); err == nil {
-		t.Error("TLS 1.1 was spoken")
+		t.Error("TLS 1.1 was accepted")
 	}
-	// What looks like ECH cannot hide a name from a gateway that opens the connection.
+	// An ECH-like extension cannot hide a name from a gateway that opens the connection.
 	raw := withExtension(rawHello(t, &tls.Config{ServerName: "a.example"}), extECH, []byte{0, 0, 1, 0, 1, 0, 0, 0, 0, 0})
 	c := w.dial("a.example", 443)
 	c.Write(raw)
@@ -356,7 +355,7 @@ func TestOpenedGuest(t *testing.T) {
 	}
 }
 
-// TestOpenedStream checks that both directions of HTTP/2 flow concurrently.
+// TestOpenedStream: both directions of HTTP/2 flow concurrently.
 func TestOpenedStream(t *testing.T) {
 	w, _ := openedWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(200)
@@ -392,7 +391,7 @@ func TestOpenedStream(t *testing.T) {
 	}
 }
 
-// TestAuthority checks what a verifier takes of it.
+// TestAuthority verifies certificates of the authority.
 func TestAuthority(t *testing.T) {
 	a, err := NewAuthority("r-1", []string{"a.example", "*.b.example"})
 	if err != nil {
@@ -416,7 +415,7 @@ func TestAuthority(t *testing.T) {
 			}
 		}
 	}
-	// Were its key to sign for others, the constraint would still hold.
+	// Even if its key signed other names, the constraint would apply.
 	for _, san := range []x509.Certificate{{DNSNames: []string{"c.example"}}, {IPAddresses: []net.IP{net.IPv4(1, 2, 3, 4)}}, {IPAddresses: []net.IP{net.ParseIP("2000::1")}}} {
 		san.SerialNumber, san.NotBefore, san.NotAfter = serial(), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 		der, err := x509.CreateCertificate(rand.Reader, &san, a.cert, &a.leafKey.PublicKey, a.key)
@@ -429,7 +428,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	if c1, _ := a.leaf("a.example"); c1 != must(a.leaf("a.example")) {
-		t.Error("a certificate is made twice")
+		t.Error("a certificate was made twice")
 	}
 	for _, bad := range [][]string{nil, {"10.0.0.0/8"}, {"*"}, {""}, {"a.example", "1.2.3.4"}} {
 		if _, err := NewAuthority("r", bad); err == nil {
@@ -437,7 +436,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	if (*Authority)(nil).covers("a.example") {
-		t.Error("no authority covers a name")
+		t.Error("a nil authority covers a name")
 	}
 }
 
@@ -448,7 +447,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestNotCovered has a rule with http that came after the authority.
+// TestNotCovered: a rule with http is added after the authority was made.
 func TestNotCovered(t *testing.T) {
 	w, _ := openedWorld(t, nil)
 	h := w.newHost("late.example", 443, nil)
@@ -461,10 +460,10 @@ func TestNotCovered(t *testing.T) {
 	}
 }
 
-// TestManyStreams sends many requests concurrently on one connection.
+// TestManyStreams sends many concurrent requests on one connection.
 func TestManyStreams(t *testing.T) {
 	w, _ := openedWorld(t, nil)
-	client := w.client("a.example", withH2, func(t *http.Transport) { t.MaxConnsPerHost = 4 }) // not one for each
+	client := w.client("a.example", withH2, func(t *http.Transport) { t.MaxConnsPerHost = 4 }) // not one for each request
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	errs := make(chan error, 300)
@@ -489,7 +488,7 @@ func TestManyStreams(t *testing.T) {
 	w.http(300)
 }
 
-// TestTooManyRequests has more requests under way than a sandbox may have.
+// TestTooManyRequests has more open requests than a sandbox may have.
 func TestTooManyRequests(t *testing.T) {
 	release := make(chan struct{})
 	w, _ := openedWorld(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }), func(c *Config) { c.Limits.Exchanges = 2 })
@@ -507,7 +506,7 @@ func TestTooManyRequests(t *testing.T) {
 		}()
 	}
 	if s := <-statuses; s != 503 {
-		t.Errorf("one too many: %d", s)
+		t.Errorf("a request over the limit: status %d", s)
 	}
 	close(release)
 	if a, b := <-statuses, <-statuses; a != 200 || b != 200 {

@@ -8,16 +8,16 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// overrides refuses, where a rule looks at methods or paths, what has some servers take another method or
-// path than the request line's: fields of the header, and parameters of the query that name a method which the
-// rules do not allow here. Bodies are not looked at, nor what a server makes of other parameters.
+// overrides denies requests, under rules that restrict methods or paths, that make some servers use another method or
+// path than the request line's: with header fields, or with query parameters that name a method which the rules do not
+// allow here. It does not check bodies, and other parameters.
 func (x *exchanger) overrides(r *netpolicy.Rule, q *ask, path, query string) *refusal {
 	if r.HTTP == nil || len(r.HTTP.Methods)+len(r.HTTP.Paths) == 0 {
 		return nil
 	}
 	for name := range q.header {
 		if overrideField(name) {
-			return denied("%s asks for another method or path than the rule is asked about", shorten(http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))))
+			return denied("%s can override the method or path that the rule has allowed", shorten(http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))))
 		}
 	}
 	for part := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
@@ -35,11 +35,11 @@ func (x *exchanger) overrides(r *netpolicy.Rule, q *ask, path, query string) *re
 	return nil
 }
 
-// overrideField reports whether a field's name is one by which servers, or what stands before them, take
-// another method or path. It is wide, like authField.
+// overrideField reports whether servers or proxies take another method or path from a field with this name. It has many
+// names, like authField.
 func overrideField(name string) bool {
 	plain := squash(name)
-	if plain == "accesscontrolrequestmethod" { // a browser announces a method
+	if plain == "accesscontrolrequestmethod" { // a browser's CORS preflight names a method
 		return false
 	}
 	if slices.Contains(overrideNames, plain) || slices.ContainsFunc(overrideParts, func(part string) bool { return strings.Contains(plain, part) }) {
@@ -49,19 +49,19 @@ func overrideField(name string) bool {
 		slices.ContainsFunc(pathOrigins, func(word string) bool { return strings.Contains(plain, word) })
 }
 
-// Words are compared without regard to case, '-' and '_'.
+// Case, '-' and '_' are ignored.
 var (
-	// A field with one of these in its name: X-HTTP-Method-Override, X-Method, X-Override-URL, X-Amz-Copy-Source.
+	// A field whose name contains one of these: X-HTTP-Method-Override, X-Method, X-Override-URL, X-Amz-Copy-Source.
 	overrideParts = []string{"method", "override", "rewrite", "copysource"}
-	// These fields as a whole. Destination is WebDAV's second path.
+	// Complete names. Destination is WebDAV's second path.
 	overrideNames = []string{"verb", "xverb", "httpverb", "xhttpverb", "destination", "url", "uri", "xurl", "xuri", "httpurl", "xhttpurl", "pathinfo", "xpathinfo", "scriptname", "xscriptname"}
-	// A field that ends in one of the first and has one of the second: X-Original-URL, X-Forwarded-Prefix.
+	// A field whose name ends in one of the first and contains one of the second: X-Original-URL, X-Forwarded-Prefix.
 	pathWords   = []string{"url", "uri", "path", "prefix", "querystring"}
 	pathOrigins = []string{"original", "forwarded", "request", "real", "proxy", "destination", "base", "internal"}
 )
 
-// overridingMethod returns the method that a parameter names for servers which take one from there, in
-// capitals, or nothing: _method=DELETE, X-HTTP-Method-Override=PUT, method=delete.
+// overridingMethod returns, in upper case, the method that servers may take from a parameter, or "": _method=DELETE,
+// X-HTTP-Method-Override=PUT, method=delete.
 func overridingMethod(name, value string) string {
 	value = strings.ToUpper(strings.TrimSpace(value))
 	bare, _, _ := strings.Cut(name, "[")
@@ -75,5 +75,5 @@ func overridingMethod(name, value string) string {
 	return "" // method=card, requestMethodName=sum
 }
 
-// methods are those that a parameter which may mean something else is taken for.
+// methods are the values for which a parameter with an ambiguous name counts as a method.
 var methods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}

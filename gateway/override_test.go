@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// TestOverrides asks for another method or path than the request line's, in both versions of HTTP.
+// TestOverrides requests another method or path than the request line's, in both versions of HTTP.
 func TestOverrides(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
 		w := newWorld(t, []netpolicy.Rule{
@@ -26,7 +26,7 @@ func TestOverrides(t *testing.T) {
 			host, method, query string
 			field               string // name
 			value               string
-			no                  string // why; empty: it passes
+			no                  string // the reason; empty: allowed
 		}{
 			{host: "a.example", field: "X-HTTP-Method-Override", value: "DELETE", no: "X-Http-Method-Override"},
 			{host: "a.example", field: "X-HTTP-Method", value: "DELETE", no: "X-Http-Method"},

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// flow returns what all events of the connection have in common. The caller
-// holds mu, or is the only one to know the connection.
+// flow returns the common part of the connection's events. The caller holds mu, or no other goroutine has the
+// connection.
 func (c *conn) flow(state audit.FlowState, verdict audit.Verdict) *audit.Flow {
 	f := &audit.Flow{
 		ID: c.life.id, State: state, Verdict: verdict, Proto: "tcp",
@@ -22,12 +22,11 @@ func (c *conn) flow(state audit.FlowState, verdict audit.Verdict) *audit.Flow {
 	return f
 }
 
-// maxSNI is how much of a wrong server name stands in the record: more than a
-// host name can have.
+// maxSNI bounds the recorded part of a wrong server name. It is more than the length of a host name.
 const maxSNI = 300
 
-// deny records that the connection was refused before it was open. It is
-// durable before the guest gets an answer; without a record the guest is refused all the same.
+// deny records that the connection was denied before it was open. The event is durable before the guest gets an answer;
+// if it cannot be recorded the connection is denied all the same.
 func (c *conn) deny(rule string, no *refusal, sni string) {
 	c.life.mu.Lock()
 	f := c.flow(audit.FlowDeny, audit.Deny)
@@ -37,12 +36,12 @@ func (c *conn) deny(rule string, no *refusal, sni string) {
 		f.SNI = audit.Text(sni[:min(len(sni), maxSNI)])
 	}
 	c.count(f)
-	seq, _ := c.g.record(c.ctx, audit.Event{Kind: audit.KindFlow, Flow: f}) // nothing is let out either way
+	seq, _ := c.g.record(c.ctx, audit.Event{Kind: audit.KindFlow, Flow: f}) // denied in any case
 	c.life.show(seq)
 }
 
-// recordOpen returns when it is durable that the flow goes to peer. An event
-// of the same flow that is not its first names a further address that is tried.
+// recordOpen returns when the flow to peer is durable in the record. Further events of the same flow name other
+// addresses that are tried.
 func (c *conn) recordOpen(ctx context.Context, peer netip.AddrPort, why string) *refusal {
 	c.life.mu.Lock()
 	f := c.flow(audit.FlowOpen, audit.Allow)
@@ -50,14 +49,13 @@ func (c *conn) recordOpen(ctx context.Context, peer netip.AddrPort, why string) 
 	f.Peer, f.Reason = peer.String(), why
 	seq, err := c.g.record(ctx, audit.Event{Kind: audit.KindFlow, Flow: f})
 	if err != nil {
-		return &refusal{503, alertInternalError, "the record cannot be written, so nothing is let out"}
+		return &refusal{503, alertInternalError, "the record cannot be written, so all traffic is denied"}
 	}
 	c.life.show(seq)
 	return nil
 }
 
-// recordEnd records the end of a flow that was open: close, or revoke when the
-// policy ended it.
+// recordEnd records the end of an open flow: close, or revoke if the policy ended it.
 func (c *conn) recordEnd(why string) {
 	c.life.mu.Lock()
 	f := c.flow(audit.FlowClose, audit.Allow)

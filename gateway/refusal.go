@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// refusal is why a connection or a request is not served. The reason is recorded and sent to the guest, as HTTP or as
-// an alert of TLS.
+// refusal is why a connection or a request is denied or failed. The reason is recorded and sent to the guest, as an HTTP
+// response or a TLS alert.
 type refusal struct {
-	status int   // of the HTTP answer
+	status int   // of the HTTP response
 	alert  alert // of TLS
 	reason string
 }
@@ -19,33 +19,33 @@ type refusal struct {
 // Error returns the reason.
 func (r *refusal) Error() string { return r.reason }
 
-// malformed is for what cannot be read in one way only.
+// malformed returns a refusal of ambiguous or invalid data.
 func malformed(format string, args ...any) *refusal {
 	return &refusal{http.StatusBadRequest, alertDecodeError, fmt.Sprintf(format, args...)}
 }
 
-// denied is for what the policy does not allow.
+// denied returns a refusal by the policy.
 func denied(format string, args ...any) *refusal {
 	return &refusal{http.StatusForbidden, alertAccessDenied, fmt.Sprintf(format, args...)}
 }
 
-// misnamed is for a name that is not the destination's. Not 421 (Misdirected
-// Request): that asks the client to try again.
+// misnamed returns a refusal of a name that is not the destination's. It does not use 421 (Misdirected Request), because
+// clients retry after that.
 func misnamed(format string, args ...any) *refusal {
 	return &refusal{http.StatusForbidden, alertUnrecognizedName, fmt.Sprintf(format, args...)}
 }
 
-// failed is for what went wrong beyond the gateway.
+// failed returns a refusal because of a failure beyond the gateway.
 func failed(format string, args ...any) *refusal {
 	return &refusal{http.StatusBadGateway, alertInternalError, fmt.Sprintf(format, args...)}
 }
 
-// beyond reports whether the request was let through, and failed on its way or at the host.
+// beyond reports whether the request was allowed, and failed on its way or at the host.
 func (r *refusal) beyond() bool {
 	return r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout
 }
 
-// word returns the kind of refusal for the answer's "error" field.
+// word returns the value of the response's "error" field.
 func (r *refusal) word() string {
 	switch {
 	case r.status == http.StatusForbidden:
@@ -56,16 +56,16 @@ func (r *refusal) word() string {
 	return "request refused"
 }
 
-// sayAlert ends a guest's connection with a TLS alert, and waits a little for the guest to
-// have read it: a reset would overtake it.
+// sayAlert ends a guest's connection with a TLS alert, and waits a little until the guest has read it: a reset would
+// discard it.
 func sayAlert(guest *net.TCPConn, a alert) {
 	_ = guest.SetDeadline(time.Now().Add(time.Second))
-	_, _ = guest.Write(a.record()) // the refusal is in the record; telling it is a courtesy
+	_, _ = guest.Write(a.record()) // the refusal is recorded; the alert is optional
 	linger(guest)
 }
 
-// linger ends our side of a guest's connection and drops what the guest still sends, for a second and
-// a quarter of a MiB at most, so that it can read our last words.
+// linger closes the gateway's side of a guest's connection and discards what the guest still sends, for at most a second
+// and a quarter of a MiB, so that the guest can read the last data.
 func linger(guest *net.TCPConn) {
 	_ = guest.SetReadDeadline(time.Now().Add(time.Second))
 	if guest.CloseWrite() == nil {

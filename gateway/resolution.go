@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxPeers is how many addresses of a name are tried at most.
+// maxPeers bounds the addresses of a name that are tried.
 const maxPeers = 6
 
 // resolution finds the addresses of a destination that a policy allows.
@@ -25,19 +25,18 @@ type resolution struct {
 	verdict netpolicy.Verdict
 }
 
-// lookup is what one question for the name's addresses gave.
+// lookup is the result of one query for the name's addresses.
 type lookup struct {
 	kind   string
 	answer upstream.Answer
 	err    error
 }
 
-// lookupGrace is how long the slower of the two questions is waited for once the
-// other has addresses (RFC 8305, section 3).
+// lookupGrace is how long the gateway waits for the second lookup after the first one has found addresses (RFC 8305,
+// section 3).
 const lookupGrace = 50 * time.Millisecond
 
-// peers returns the addresses that the policy lets the name lead to, in the
-// order in which to try them.
+// peers returns the addresses to which the policy lets the name resolve, in the order in which to try them.
 func (r resolution) peers(ctx context.Context) ([]netip.AddrPort, *refusal) {
 	var four, six []netip.Addr
 	var why netpolicy.Reason
@@ -47,7 +46,7 @@ func (r resolution) peers(ctx context.Context) ([]netip.AddrPort, *refusal) {
 		why = cmp.Or(no, why)
 		err = errors.Join(err, l.err)
 		if e := r.record(ctx, l, bad, no); e != nil {
-			return nil, &refusal{503, alertInternalError, "the record cannot be written, so nothing is let out"}
+			return nil, &refusal{503, alertInternalError, "the record cannot be written, so all traffic is denied"}
 		}
 		if l.kind == "A" {
 			four = good
@@ -60,16 +59,16 @@ func (r resolution) peers(ctx context.Context) ([]netip.AddrPort, *refusal) {
 	case len(peers) > 0:
 		return peers, nil
 	case why != "":
-		return nil, denied("%s leads to no address that may be used: %s", r.to.name, why)
+		return nil, denied("%s has no allowed address: %s", r.to.name, why)
 	case len(four)+len(six) > 0:
 		return nil, failed("no address of %s can be reached from this host", r.to.name)
 	case err != nil:
-		return nil, failed("the addresses of %s could not be found: the host's DNS servers do not answer properly", r.to.name)
+		return nil, failed("the addresses of %s could not be found: the host's DNS servers do not answer correctly", r.to.name)
 	}
 	return nil, failed("%s has no address", r.to.name)
 }
 
-// lookUp asks for both kinds of addresses concurrently.
+// lookUp looks up both kinds of addresses concurrently.
 func (r resolution) lookUp(ctx context.Context) []lookup {
 	ctx, cancel := context.WithTimeout(ctx, r.to.g.limits.Resolve)
 	defer cancel()
@@ -87,7 +86,7 @@ func (r resolution) lookUp(ctx context.Context) []lookup {
 	return append(list, <-results)
 }
 
-// sift separates the addresses that may be used from those that may not, and returns why the last of these may not.
+// sift separates the allowed addresses from the others, and returns why the last of those is not allowed.
 func (r resolution) sift(addrs []netip.Addr) (good []netip.Addr, bad []string, why netpolicy.Reason) {
 	for _, a := range addrs {
 		if v := r.to.decidePeer(r.current.Policy, a); v.Allow {
@@ -99,7 +98,7 @@ func (r resolution) sift(addrs []netip.Addr) (good []netip.Addr, bad []string, w
 	return good, bad, why
 }
 
-// record records what the host's DNS said, if it was asked or said what may not be used.
+// record records the host's DNS lookup, if a server was queried or returned addresses that are not allowed.
 func (r resolution) record(ctx context.Context, l lookup, bad []string, why netpolicy.Reason) error {
 	if l.answer.Cached && len(bad) == 0 {
 		return nil
@@ -120,7 +119,7 @@ func (r resolution) record(ctx context.Context, l lookup, bad []string, why netp
 	}
 	switch {
 	case errors.Is(l.err, context.Canceled):
-		return nil // the other kind of address was there first
+		return nil // the lookup of the other kind was faster
 	case l.err != nil:
 		d.RCode, d.Reason = "SERVFAIL", l.err.Error()
 	}
@@ -128,8 +127,8 @@ func (r resolution) record(ctx context.Context, l lookup, bad []string, why netp
 	return err
 }
 
-// ordered mixes both kinds of addresses, IPv6 first (RFC 8305, section 4), and
-// leaves out those to which the host has no route.
+// ordered interleaves both kinds of addresses, IPv6 first (RFC 8305, section 4), and omits those to which the host has
+// no route.
 func (r resolution) ordered(six, four []netip.Addr) []netip.AddrPort {
 	var list []netip.AddrPort
 	for i := range max(len(six), len(four)) {
@@ -142,8 +141,7 @@ func (r resolution) ordered(six, four []netip.Addr) []netip.AddrPort {
 	return list
 }
 
-// routed reports whether the host has a route to an address. Connecting a UDP
-// socket asks the kernel that, and sends nothing.
+// routed reports whether the host has a route to an address. It connects a UDP socket, which sends no packet.
 func routed(a netip.Addr) bool {
 	s, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {

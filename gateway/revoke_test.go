@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// endless sends until its client is gone, and reports that.
+// endless sends until its client disconnects, and reports that.
 func endless(gone chan<- error) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		chunk := make([]byte, 16<<10)
@@ -34,7 +34,7 @@ func endless(gone chan<- error) http.Handler {
 	})
 }
 
-// TestRevoke takes a rule away amid downloads: spliced, in the clear, opened.
+// TestRevoke removes a rule during downloads: spliced, without TLS, and opened.
 func TestRevoke(t *testing.T) {
 	for name, c := range map[string]struct {
 		rule   netpolicy.Rule
@@ -84,7 +84,7 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 		if _, err := io.Copy(io.Discard, resp.Body); err == nil {
-			t.Errorf("%s: the guest saw an orderly end", name)
+			t.Errorf("%s: the guest received an orderly end", name)
 		}
 		select {
 		case <-gone:
@@ -100,7 +100,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestRevokeResets looks at both sockets after a revoke.
+// TestRevokeResets checks both sockets after a revoke.
 func TestRevokeResets(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	addr := newAddr()
@@ -134,7 +134,7 @@ func TestRevokeResets(t *testing.T) {
 	}
 }
 
-// slowResolver lets a test stand between the question and the answer.
+// slowResolver lets a test delay the answer.
 type slowResolver struct {
 	Resolver
 	asked, answer chan struct{}
@@ -146,8 +146,7 @@ func (s *slowResolver) Resolve(ctx context.Context, name string, qtype uint16) (
 	return s.Resolver.Resolve(ctx, name, qtype)
 }
 
-// TestRevokeBeforeDial takes the rule away while the name is being resolved,
-// and while the dial is under way.
+// TestRevokeBeforeDial removes the rule while the name is being resolved, and during the dial.
 func TestRevokeBeforeDial(t *testing.T) {
 	slow := &slowResolver{asked: make(chan struct{}, 2), answer: make(chan struct{})}
 	w := newWorld(t, []netpolicy.Rule{rule("a.example"), rule("o.example", withHTTP(nil, nil))}, func(c *Config) {
@@ -177,10 +176,10 @@ func TestRevokeBeforeDial(t *testing.T) {
 	}
 }
 
-// TestRevokeDial ends a dial that no one answers.
+// TestRevokeDial ends a dial to a host that does not answer.
 func TestRevokeDial(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
-	// A listener whose queue is full: further SYNs are dropped, so a dial hangs.
+	// A listener whose queue is full: the kernel drops further SYNs, so a dial hangs.
 	addr := newAddr()
 	w.zone.set("a.example", addr)
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -199,7 +198,7 @@ func TestRevokeDial(t *testing.T) {
 	}
 	go func() { _, _ = w.handshakeErr("a.example") }()
 	w.flow(audit.FlowOpen)
-	time.Sleep(20 * time.Millisecond) // for the SYN
+	time.Sleep(20 * time.Millisecond) // time for the SYN
 	w.live.Set(w.policy())
 	if n := w.Recheck(context.Background()); n != 1 {
 		t.Errorf("%d ended", n)
@@ -211,14 +210,14 @@ func TestRevokeDial(t *testing.T) {
 
 func (w *world) handshakeErr(name string) (*tls.Conn, error) { return w.handshake(name, name) }
 
-// mustReset connects, and checks that this ends in a reset, immediately or soon.
+// mustReset connects, and checks that the connection is reset soon.
 func (w *world) mustReset(name string) {
 	w.Helper()
-	w.book.stands(name)
+	w.names.set(name)
 	var err error
 	inSandbox(w, func() error {
 		var c net.Conn
-		if c, err = net.Dial("tcp4", w.book.base.String()+":443"); err == nil {
+		if c, err = net.Dial("tcp4", w.names.base.String()+":443"); err == nil {
 			_, err = c.Read(make([]byte, 1))
 			c.Close()
 		}
@@ -250,7 +249,7 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
-// TestIdle leaves connections alone.
+// TestIdle keeps connections idle.
 func TestIdle(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")}, func(c *Config) { c.Limits.Idle = 200 * time.Millisecond })
 	w.newHost("a.example", 443, nil)
@@ -266,7 +265,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// panicky names make the gateway panic where it asks for them.
+// panicky is a Names that panics.
 type panicky struct{ Names }
 
 func (panicky) Name(netip.Addr) (string, uint64, bool) { panic("the guest's secret") }
@@ -289,12 +288,12 @@ func TestPanic(t *testing.T) {
 func TestUnknownAddress(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	w.mustReset("")
-	if f := w.lastDeny(); !strings.Contains(f.Reason, "stands for no name") {
+	if f := w.lastDeny(); !strings.Contains(f.Reason, "no name with this address") {
 		t.Errorf("%+v", f)
 	}
 }
 
-// TestCloseEndsAll closes a gateway amid work of all kinds: nothing of it may stay.
+// TestCloseEndsAll closes a gateway with connections of all kinds: all of them must end.
 func TestCloseEndsAll(t *testing.T) {
 	before := runtime.NumGoroutine()
 	func() {
@@ -323,7 +322,7 @@ func TestCloseEndsAll(t *testing.T) {
 		get("a.example", "https://a.example/", func(h *http.Transport) { h.TLSClientConfig.RootCAs = roots })
 		w.Gateway.Close()
 		if n := w.count(audit.FlowClose); n != 4 {
-			t.Errorf("%d of 4 ends in the record", n)
+			t.Errorf("the record has %d of 4 ends", n)
 		}
 	}()
 	for limit := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(5 * time.Millisecond) {
@@ -334,7 +333,7 @@ func TestCloseEndsAll(t *testing.T) {
 	}
 }
 
-// ending runs its cleanups when called, not at the test's end.
+// ending runs its cleanups when end is called, not at the test's end.
 type ending struct {
 	testing.TB
 	todo []func()
@@ -348,8 +347,7 @@ func (e *ending) end() {
 	}
 }
 
-// TestRecordFailsLater has the record fail after a connection was opened: the
-// request under way is the last.
+// TestRecordFailsLater: the record fails after a connection was opened. The current request is the last.
 func TestRecordFailsLater(t *testing.T) {
 	var served atomic.Int64
 	w, _ := openedWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, served.Add(1)) }))
@@ -371,6 +369,6 @@ func TestRecordFailsLater(t *testing.T) {
 	}
 	w.log.fail.Store(false)
 	if _, err := client.Get("https://a.example/v1/x"); err != nil {
-		t.Errorf("not carried when the record can be written again: %v", err)
+		t.Errorf("not served after the record can be written again: %v", err)
 	}
 }

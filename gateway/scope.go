@@ -10,11 +10,11 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// piece is a part of a request in which a secret can stand.
+// piece is a part of a request that can contain a secret.
 type piece struct{ where, text string }
 
-// pieces are the parts of a request's head, as they came and with percent escapes
-// undone, which can be of some letters only.
+// pieces returns the parts of a request's head, unchanged and with percent escapes undone, since only some letters may
+// be escaped.
 func (q *ask) pieces() []piece {
 	list := []piece{{"method", q.method}, {"path or query", q.target}, {"host", q.host}}
 	if once := unescape(q.target); once != q.target {
@@ -33,7 +33,7 @@ func (q *ask) pieces() []piece {
 	return list
 }
 
-// unescape undoes the percent escapes that there are in s, and leaves the rest as it is.
+// unescape undoes the valid percent escapes in s.
 func unescape(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -54,16 +54,16 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// scope is what a request may show of the sandbox's secrets.
+// scope decides which of the sandbox's secrets a request may contain.
 type scope struct {
 	of Credentials // nil: there are none
 	f  *flight
 
-	mu    sync.Mutex          // guards asked: the body is read by another goroutine
-	asked map[string]*refusal // secrets that were found, and why each may not be there
+	mu    sync.Mutex          // guards asked: another goroutine reads the body
+	asked map[string]*refusal // the secrets that were found, and the reason if one is not allowed
 }
 
-// head looks for secrets in a request's head, and returns why it is not carried.
+// head searches a request's head for secrets, and returns why the request is denied.
 func (s *scope) head(q *ask) (no *refusal) {
 	if s.of == nil {
 		return nil
@@ -72,31 +72,31 @@ func (s *scope) head(q *ask) (no *refusal) {
 	var all strings.Builder
 	for _, p := range list {
 		all.WriteString(p.text)
-		all.WriteByte(0) // no match goes over it
+		all.WriteByte(0) // no match extends across it
 	}
 	if len(s.of.Find([]byte(all.String()))) == 0 {
 		return nil
 	}
 	for _, p := range list {
 		if why := s.judge(s.of.Find([]byte(p.text)), p.where); why != nil && no == nil {
-			no = why // go on, as in judge
+			no = why // continue, as in judge
 		}
 	}
 	return no
 }
 
-// judge returns why a request that presents some secrets is not carried.
+// judge returns why a request that contains some secrets is denied.
 func (s *scope) judge(names []string, where string) (no *refusal) {
 	for _, name := range names {
 		if why := s.verdict(name, where); no == nil {
-			no = why // go on: each secret is presented
+			no = why // continue: each secret is reported
 		}
 	}
 	return no
 }
 
-// verdict returns why a request that presents a secret is not carried. A placeholder that is sent to its own host does
-// no harm there, and is put in its header only.
+// verdict returns why a request that contains a secret is denied. A placeholder that is sent to its own host is
+// harmless, and is replaced only in its header.
 func (s *scope) verdict(name, where string) *refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,9 +107,9 @@ func (s *scope) verdict(name, where string) *refusal {
 	c := s.f.x.conn
 	switch home := slices.Contains(c.to.credentials(), name); {
 	case home && s.f.x.scheme != "https":
-		no = denied("the secret %s stands in the request (%s) and is for TLS only", name, where)
+		no = denied("the secret %s is in the request (%s) and is for TLS only", name, where)
 	case !home && !c.present(name, where):
-		no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, c.to.name)
+		no = denied("the secret %s is in the request (%s) and is not for %s", name, where, c.to.name)
 	}
 	s.asked[name] = no
 	return no
@@ -126,7 +126,7 @@ func (c *conn) present(name, where string) bool {
 	return c.g.cfg.Credentials.Presented(ctx, name, c.to.name, where, seq)
 }
 
-// presentOwn reports that the guest used a placeholder for which there is no credential now.
+// presentOwn reports that the guest used a placeholder without a current credential.
 func (f *flight) presentOwn(name string) {
 	f.scope.mu.Lock()
 	_, sent := f.scope.asked[name]
@@ -136,28 +136,28 @@ func (f *flight) presentOwn(name string) {
 	}
 }
 
-// presentAll reports secrets for which a connection was refused.
+// presentAll reports the secrets for which a connection was denied.
 func (c *conn) presentAll(found []string, where string) {
 	for _, name := range found {
 		c.present(name, where)
 	}
 }
 
-// outward is a request's body on its way out. Bytes that could begin a secret's value or placeholder are held back
-// until it is clear that they do not, or that it may pass: of one that may not, the end never leaves.
+// outward is the body of an outgoing request. It holds back bytes that could begin a secret's value or placeholder until
+// it is clear that they do not, or that the secret is allowed: the end of one that is not is never sent.
 //
 //	read ->  | may go | may begin a value | -> call, watch
 //	         0      ready                len(raw)
 type outward struct {
 	inner io.ReadCloser
 	f     *flight
-	watch *secrets.Watch // nil: there is nothing to look for
+	watch *secrets.Watch // nil: there is nothing to search for
 	raw   []byte         // read and not yet passed on
-	ready int            // of raw
+	ready int            // the number of bytes of raw that may be sent
 	err   error          // after raw
 }
 
-// outward wraps a request's body to be looked through.
+// outward wraps a request's body to search it.
 func (f *flight) outward(body io.ReadCloser) io.ReadCloser {
 	o := &outward{inner: body, f: f}
 	if f.scope.of != nil {
@@ -188,12 +188,12 @@ func (o *outward) Close() error { return o.inner.Close() }
 
 const pieceSize = 16 << 10
 
-// fill reads the next piece and looks through it. It runs in a goroutine of the transport's, where
-// a panic would end the process: what cannot be looked through is not sent.
+// fill reads and searches the next piece. It runs in a goroutine of the transport, in which a panic would end the
+// process: data that cannot be searched is not sent.
 func (o *outward) fill() {
 	defer func() {
 		if recover() != nil {
-			o.refuse(failed("the request's body could not be looked through"))
+			o.refuse(failed("the request's body could not be searched for secrets"))
 		}
 	}()
 	at := len(o.raw)

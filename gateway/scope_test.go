@@ -17,7 +17,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// ask sends raw HTTP/1 to name, in TLS on port 443, and returns the answer's status and, of a refusal, the reason.
+// ask sends a raw HTTP/1 request to name, in TLS on port 443, and returns the response's status and, for a refusal, the
+// reason.
 func (w *keyWorld) ask(name string, port uint16, raw string) (int, string) {
 	w.Helper()
 	var c net.Conn
@@ -31,7 +32,7 @@ func (w *keyWorld) ask(name string, port uint16, raw string) (int, string) {
 		c = w.dial(name, port)
 	}
 	defer c.Close()
-	io.WriteString(c, raw) // the gateway may have answered before all of it was sent
+	io.WriteString(c, raw) // the gateway may respond before all of it was sent
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		w.Errorf("%.200q: %v", raw, err)
@@ -45,8 +46,8 @@ func (w *keyWorld) ask(name string, port uint16, raw string) (int, string) {
 	return resp.StatusCode, w.refusalOf(resp)
 }
 
-// TestSteering tries to have the credential of a.example sent elsewhere, or beside another, and to
-// send secrets to hosts that they are not for. What counts is what the hosts see.
+// TestSteering tries to send the credential of a.example elsewhere or with another one, and secrets to hosts that they
+// are not for. It checks what the hosts receive.
 func TestSteering(t *testing.T) {
 	w := newKeyWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/redirect" {
@@ -66,7 +67,7 @@ func TestSteering(t *testing.T) {
 		port   uint16
 		raw    string
 		status int
-		value  bool // the host gets the credential
+		value  bool // the host receives the credential
 		told   string
 	}{
 		{"as it should be", "a.example", 443, "GET /v1 HTTP/1.1\r\n" + a + held + end, 200, true, ""},
@@ -119,10 +120,10 @@ func TestSteering(t *testing.T) {
 		seen := w.seen()
 		all := strings.Join(seen, "\n")
 		if status != c.status || (len(seen) > 0) != (status < 400) {
-			t.Errorf("%d %s: %d (%s), want %d; the hosts saw %q", n, c.what, status, reason, c.status, seen)
+			t.Errorf("%d %s: %d (%s), want %d; the hosts received %q", n, c.what, status, reason, c.status, seen)
 		}
 		if c.value != strings.Contains(all, "X-Api-Key: "+apiValue+"\n") || strings.Count(all, apiValue) > 1 || strings.Contains(all, "own") {
-			t.Errorf("%d %s: the hosts saw %q", n, c.what, seen)
+			t.Errorf("%d %s: the hosts received %q", n, c.what, seen)
 		}
 		told := w.keys.sightings()
 		if (len(told) > 0) != (c.told != "") || len(told) > 1 {
@@ -140,13 +141,13 @@ func TestSteering(t *testing.T) {
 	}
 	for _, q := range w.zone.questions() {
 		if strings.Contains(q, "wild") {
-			t.Errorf("the name was asked for: %s", q)
+			t.Errorf("the name was looked up: %s", q)
 		}
 	}
 	w.checkRecord()
 }
 
-// TestSteeringStreams has :authority say something else than the connection.
+// TestSteeringStreams: :authority differs from the connection's name.
 func TestSteeringStreams(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	fields := func(authority string, more ...string) []string {
@@ -173,12 +174,12 @@ func TestSteeringStreams(t *testing.T) {
 		}
 		all := strings.Join(w.seen(), "\n")
 		if c.value != strings.Contains(all, "X-Api-Key: "+apiValue+"\n") || strings.Contains(all, "own") || strings.Contains(all, gitValue) {
-			t.Errorf("%d: the host saw %q", n, all)
+			t.Errorf("%d: the host received %q", n, all)
 		}
 	}
 }
 
-// TestHello has secrets in what a client says before anything is encrypted.
+// TestHello has secrets in a client's data before the encryption begins.
 func TestHello(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	hidden := strings.ToLower(hex.EncodeToString([]byte(gitValue)))
@@ -203,7 +204,7 @@ func TestHello(t *testing.T) {
 		}
 		ev := w.log.all()[told[0].seq-1]
 		if ev.Flow == nil || ev.Flow.State != audit.FlowDeny || told[0].host != c.dialled {
-			t.Errorf("%s: sightings %v, the record has %+v", name, told, ev.Flow)
+			t.Errorf("%s: sightings %v, recorded %+v", name, told, ev.Flow)
 		}
 	}
 	if q := w.zone.questions(); len(q) > 0 {
@@ -212,8 +213,8 @@ func TestHello(t *testing.T) {
 	w.checkRecord()
 }
 
-// TestBody sends secrets in bodies, split at each offset into two chunks, or byte by byte. The
-// host must never have all of one, and what is in scope must pass as it is.
+// TestBody sends secrets in bodies, split at each offset into two chunks, or byte by byte. The host must never receive
+// all of one, and allowed ones must pass unchanged.
 func TestBody(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
@@ -224,7 +225,7 @@ func TestBody(t *testing.T) {
 			{"b.example", `{"a":"` + gitValue + `","b":1}`, gitValue, false},
 			{"b.example", `{"a":"` + apiHolder + `","b":1}`, apiHolder, false},
 			{"b.example", "a=" + encode64("x"+gitValue+"xx") + "&b", encode64("x" + gitValue + "xx")[4:30], false},
-			{"b.example", "a=" + url.QueryEscape(gitValue[:8]) + "\n" + gitValue[8:], gitValue[8:], false}, // wrapped
+			{"b.example", "a=" + url.QueryEscape(gitValue[:8]) + "\n" + gitValue[8:], gitValue[8:], false}, // on two lines
 			{"a.example", "[" + apiHolder + "]", "", true},
 			{"git.example", "token=" + gitValue + "&x=1", "", true},
 			{"git.example", "token=" + gitValue + "&x=" + apiHolder, apiHolder, false},
@@ -241,19 +242,19 @@ func TestBody(t *testing.T) {
 				seen := strings.Join(w.seen(), "\n")
 				if c.passes {
 					if err != nil || resp.StatusCode != 200 || !strings.HasSuffix(seen, "\n\n"+c.text) {
-						t.Fatalf("%s %q at %d: %v %v, the host saw %q", c.host, c.text, at, resp, err, seen)
+						t.Fatalf("%s %q at %d: %v %v, the host received %q", c.host, c.text, at, resp, err, seen)
 					}
 					hear(resp.Body)
 					w.nextHTTP()
 					continue
 				}
 				if strings.Contains(seen, c.whole) {
-					t.Fatalf("%q at %d: the host saw %q", c.text, at, seen)
+					t.Fatalf("%q at %d: the host received %q", c.text, at, seen)
 				}
 				if err != nil {
 					t.Fatalf("%q at %d: %v", c.text, at, err)
 				}
-				if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, "stands in the request (body)") {
+				if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, "is in the request (body)") {
 					t.Fatalf("%q at %d: %d %s", c.text, at, resp.StatusCode, reason)
 				}
 				resp.Body.Close()
@@ -261,7 +262,7 @@ func TestBody(t *testing.T) {
 					t.Fatalf("%+v", ev)
 				}
 				if !slices.ContainsFunc(w.keys.sightings(), func(s sighting) bool { return s.host == c.host && s.where == "body" }) {
-					t.Fatalf("%q at %d: no sighting", c.text, at)
+					t.Fatalf("%q at %d: not reported", c.text, at)
 				}
 			}
 		}
@@ -269,7 +270,7 @@ func TestBody(t *testing.T) {
 	w.checkRecord()
 }
 
-// chunks is a body in two pieces; at -1 every byte is one.
+// chunks returns a body in two pieces; at -1 every byte is one.
 func chunks(text string, at int) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -288,7 +289,7 @@ func chunks(text string, at int) io.Reader {
 	return r
 }
 
-// TestBodyStreams has a body and an answer flow concurrently: what is not held back goes on.
+// TestBodyStreams: a body and a response flow concurrently, except for what is held back.
 func TestBodyStreams(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	h := w.newHostAt(newAddr(), w.ca.leaf(t, "b.example"), 443, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -317,11 +318,11 @@ func TestBodyStreams(t *testing.T) {
 			t.Fatalf("%q %v", buf[:n], err)
 		}
 	}
-	go io.WriteString(wr, "x"+gitValue+"y, more") // after the answer has begun: only its end can report it
+	go io.WriteString(wr, "x"+gitValue+"y, more") // after the response has begun: only its end can report it
 	if rest, err := io.ReadAll(resp.Body); err == nil || strings.Contains(string(rest), gitValue) {
 		t.Errorf("%q %v", rest, err)
 	}
-	if ev := w.http(1); ev.Verdict != audit.Deny || ev.Status != 200 || !strings.Contains(ev.Reason, "the secret git stands in the request (body)") {
+	if ev := w.http(1); ev.Verdict != audit.Deny || ev.Status != 200 || !strings.Contains(ev.Reason, "the secret git is in the request (body)") {
 		t.Errorf("%+v", ev)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// splice carries a TLS connection unopened. hello is what the guest sent so far.
+// splice proxies a TLS connection without opening it. hello is what the guest has sent so far.
 func (c *conn) splice(hello []byte) string {
 	peer, err := c.dial(c.ctx)
 	if err != nil {
@@ -17,7 +17,7 @@ func (c *conn) splice(hello []byte) string {
 		return unreached(err)
 	}
 	if err := (greeting{c, peer.TCPConn}).exchange(hello); err != nil {
-		no := asRefusal(err, func(error) *refusal { return failed("the connection broke amid the first messages of TLS") })
+		no := asRefusal(err, func(error) *refusal { return failed("the connection ended within the first TLS messages") })
 		sayAlert(c.guest, no.alert)
 		return no.reason
 	}
@@ -32,7 +32,7 @@ func (c *conn) splice(hello []byte) string {
 	return ""
 }
 
-// unreached puts into words why no peer was reached.
+// unreached returns why no peer was reached.
 func unreached(err error) string {
 	var no *refusal
 	var op *net.OpError
@@ -52,30 +52,29 @@ func timedOut(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
-// The parts of a ServerHello (RFC 8446, section 4.1.3) that the gateway reads.
+// The parts of a ServerHello (RFC 8446, section 4.1.3) that the gateway parses.
 const (
 	serverHelloType = 2
-	serverHelloHead = 4 + 2 + randomSize // as far as the random value
+	serverHelloHead = 4 + 2 + randomSize // up to the random value
 )
 
-// retryRandom is the random value that makes a ServerHello a HelloRetryRequest.
+// retryRandom returns the random value that marks a HelloRetryRequest.
 func retryRandom() []byte {
 	return []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 }
 
-// greeting is the beginning of TLS between the guest and a peer.
+// greeting is the start of TLS between the guest and a peer.
 type greeting struct {
 	c    *conn
 	peer *net.TCPConn
 }
 
-// exchange passes on the ClientHello and the server's first message. If that is a
-// HelloRetryRequest the client sends another ClientHello, in which not every
-// server looks whether the name is still the same: so it is checked like the first.
+// exchange passes on the ClientHello and the server's first message. If that is a HelloRetryRequest the client sends
+// another ClientHello. Not all servers check that its name is the same, so it is checked like the first.
 func (g greeting) exchange(hello []byte) error {
 	limit := time.Now().Add(g.c.g.limits.Dial)
 	for _, s := range []*net.TCPConn{g.peer, g.c.guest} {
-		_ = s.SetDeadline(limit) // a socket that takes none fails when it is used
+		_ = s.SetDeadline(limit) // a socket without deadlines fails when it is used
 		defer s.SetDeadline(time.Time{})
 	}
 	if _, err := g.peer.Write(hello); err != nil {
@@ -86,7 +85,7 @@ func (g greeting) exchange(hello []byte) error {
 		return errors.Join(err, e)
 	}
 	if !retry {
-		return nil // also when the server ended: what follows sees that too
+		return nil // also when the server ended, which the caller detects too
 	}
 	again, err := g.secondHello()
 	if err != nil {
@@ -96,8 +95,8 @@ func (g greeting) exchange(hello []byte) error {
 	return err
 }
 
-// readServerHello reads records until it is clear whether they are a
-// HelloRetryRequest. What the named host says otherwise is not judged.
+// readServerHello reads records until it is clear whether they are a HelloRetryRequest. Other data of the host is not
+// checked.
 func readServerHello(peer *net.TCPConn) (raw []byte, retry bool, err error) {
 	var message []byte
 	for len(message) < serverHelloHead {
@@ -115,12 +114,11 @@ func readServerHello(peer *net.TCPConn) (raw []byte, retry bool, err error) {
 	return raw, bytes.Equal(message[serverHelloHead-randomSize:serverHelloHead], retryRandom()), nil
 }
 
-// maxEarly is how much early data, which the server has refused with its
-// HelloRetryRequest, may still come before the second ClientHello.
+// maxEarly bounds the early data that can precede the second ClientHello, after the server has rejected it with its
+// HelloRetryRequest.
 const maxEarly = 64 << 10
 
-// secondHello passes on what may stand before the second ClientHello, and
-// returns that once it is checked.
+// secondHello passes on what may precede the second ClientHello, and returns that after checking it.
 func (g greeting) secondHello() ([]byte, error) {
 	for passed := 0; passed <= maxEarly; {
 		raw, err := readRecord(g.c.guest, nil, 0, recordPayload+256)
@@ -138,7 +136,7 @@ func (g greeting) secondHello() ([]byte, error) {
 			}
 			if found := g.c.to.find(raw, h.name); len(found) > 0 {
 				g.c.presentAll(found, "second ClientHello")
-				return nil, denied("the secret %s stands in the second ClientHello", found[0])
+				return nil, denied("the secret %s is in the second ClientHello", found[0])
 			}
 			return raw, nil
 		case typeChangeCipherSpec, typeApplicationData:

@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// handshake makes a TLS connection to dialled, saying sni.
+// handshake makes a TLS connection to dialled, with sni as the server name.
 func (w *world) handshake(dialled, sni string, change ...func(*tls.Config)) (*tls.Conn, error) {
 	w.Helper()
 	cfg := &tls.Config{RootCAs: w.roots, ServerName: sni}
@@ -44,7 +44,7 @@ func TestSpliceEndToEnd(t *testing.T) {
 	}
 	open := w.flow(audit.FlowOpen)
 	if open.ID == "" || open.Name != "a.example" || open.Rule != "a.example tcp/443" || open.Peer != h.addr.String()+":443" ||
-		open.DNSSeq != 7 || open.Generation != 1 || open.Verdict != audit.Allow || open.DstIP != w.book.base.String() || open.DstPort != 443 || open.SrcPort == 0 {
+		open.DNSSeq != 7 || open.Generation != 1 || open.Verdict != audit.Allow || open.DstIP != w.names.base.String() || open.DstPort != 443 || open.SrcPort == 0 {
 		t.Errorf("%+v", open)
 	}
 	w.client("a.example").CloseIdleConnections()
@@ -55,7 +55,7 @@ func TestSpliceEndToEnd(t *testing.T) {
 	}
 }
 
-// TestNames tries every way to say another name than the destination's.
+// TestNames tries every way to send another name than the destination's.
 func TestNames(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example"), rule("*.wild.example")})
 	h := w.newHost("a.example", 443, nil)
@@ -85,7 +85,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if h.hits.Load()+other.hits.Load() != 0 || len(w.zone.questions()) != 0 {
-		t.Errorf("%d and %d connections, asked for %v", h.hits.Load(), other.hits.Load(), w.zone.questions())
+		t.Errorf("%d and %d connections, looked up %v", h.hits.Load(), other.hits.Load(), w.zone.questions())
 	}
 	if c, err := w.handshake("a.example", "A.eXample", func(cfg *tls.Config) { cfg.InsecureSkipVerify = true }); err != nil {
 		t.Errorf("capitals: %v", err)
@@ -108,7 +108,7 @@ func (w *world) lastDeny() *audit.Flow {
 	return last
 }
 
-// rawHello is the first flight of crypto/tls for a name.
+// rawHello returns the first flight of crypto/tls for a name.
 func rawHello(tb testing.TB, cfg *tls.Config) []byte {
 	tb.Helper()
 	a, b := net.Pipe()
@@ -122,7 +122,7 @@ func rawHello(tb testing.TB, cfg *tls.Config) []byte {
 	return raw
 }
 
-// withExtension returns the hello with one more extension, its lengths made to fit.
+// withExtension returns the hello with one more extension, and adjusted lengths.
 func withExtension(raw []byte, kind uint16, data []byte) []byte {
 	m := bytes.Clone(raw[recordHeader:])
 	at := 4 + 2 + randomSize
@@ -138,7 +138,7 @@ func withExtension(raw []byte, kind uint16, data []byte) []byte {
 	return records(m, recordPayload)
 }
 
-// records puts a handshake message into records of at most n bytes.
+// records splits a handshake message into records of at most n bytes.
 func records(m []byte, n int) []byte {
 	var out []byte
 	for len(m) > 0 {
@@ -150,8 +150,8 @@ func records(m []byte, n int) []byte {
 	return out
 }
 
-// TestHelloInPieces sends hellos byte by byte, and in records of one byte, and with a
-// post-quantum key share that takes more than one segment.
+// TestHelloInPieces sends hellos byte by byte, in records of one byte, and with a post-quantum key share that needs more
+// than one segment.
 func TestHelloInPieces(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	w.newHost("a.example", 443, nil)
@@ -159,7 +159,7 @@ func TestHelloInPieces(t *testing.T) {
 	if len(raw) < 1400 {
 		t.Fatalf("a hello of %d bytes has no post-quantum key share", len(raw))
 	}
-	big := withExtension(raw, 0x7a7a, make([]byte, 20000)) // over two records
+	big := withExtension(raw, 0x7a7a, make([]byte, 20000)) // more than one record
 	for name, bytes := range map[string][]byte{
 		"whole": raw, "records of 1": records(raw[recordHeader:], 1), "records of 100": records(raw[recordHeader:], 100), "20 KiB": big,
 	} {
@@ -177,7 +177,7 @@ func TestHelloInPieces(t *testing.T) {
 		}
 		c.Close()
 	}
-	// Byte by byte with pauses, as a whole connection.
+	// Byte by byte with pauses, for a complete connection.
 	slow := &slowly{TCPConn: w.dial("a.example", 443)}
 	c := tls.Client(slow, &tls.Config{ServerName: "a.example", RootCAs: w.roots})
 	if err := c.Handshake(); err != nil {
@@ -204,7 +204,7 @@ func (s *slowly) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHelloRefused sends hellos that no client sends, and what is no hello.
+// TestHelloRefused sends hellos that clients do not send, and other data.
 func TestHelloRefused(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")}, func(c *Config) { c.Limits.Hello = 300 * time.Millisecond })
 	h := w.newHost("a.example", 443, nil)
@@ -219,7 +219,7 @@ func TestHelloRefused(t *testing.T) {
 		"no sni":             {none, "names no server"},
 		"ech":                {withExtension(raw, extECH, []byte{0, 0, 1, 0, 1, 0, 0, 0, 0, 0}), "encrypted ClientHello"},
 		"esni":               {withExtension(raw, extESNI, []byte{1}), "encrypted ClientHello"},
-		"second sni":         {withExtension(raw, extServerName, lengthen(2, one("a.example"))), "comes twice"},
+		"second sni":         {withExtension(raw, extServerName, lengthen(2, one("a.example"))), "is repeated"},
 		"two names":          {sni(one("a.example") + one("b.example")), "more than one server name"},
 		"two, wrong first":   {sni(one("b.example") + one("a.example")), "more than one server name"},
 		"other type":         {sni("\x01" + string(lengthen(2, "a.example"))), "of type 1"},
@@ -232,17 +232,17 @@ func TestHelloRefused(t *testing.T) {
 		"kelvin sign":        {sni(one("\u212a.example")), "another server"},
 		"bad list length":    {withExtension(none, extServerName, append(lengthen(2, one("a.example")), 0)), "length is wrong"},
 		"empty list":         {withExtension(none, extServerName, []byte{0, 0}), "empty"},
-		"trailing":           {records(append(bytes.Clone(raw[recordHeader:]), 1, 0, 0, 0), recordPayload), "something after it"},
+		"trailing":           {records(append(bytes.Clone(raw[recordHeader:]), 1, 0, 0, 0), recordPayload), "further bytes after it"},
 		"too long":           {records(append([]byte{1, 1, 0, 0}, make([]byte, 100)...), recordPayload), "at most"},
-		"ccs amid":           {append(records(raw[recordHeader:], 100)[:105], 20, 3, 1, 0, 1, 1), "amid the ClientHello"},
+		"ccs amid":           {append(records(raw[recordHeader:], 100)[:105], 20, 3, 1, 0, 1, 1), "within the ClientHello"},
 		"empty record":       {append(records(raw[recordHeader:], 100)[:105], 22, 3, 1, 0, 0), "empty TLS record"},
 		"server hello":       {records(append([]byte{2, 0, 0, 40}, make([]byte, 40)...), recordPayload), "type 2"},
 		"ssl 3 record":       {append([]byte{22, 2, 0}, raw[3:]...), "not a record of TLS"},
 		"stops in the midst": {raw[:700], "in time"},
 		"nothing":            {nil, "mode: direct"},
-		"ssh":                {[]byte("SSH-2.0-x\r\n"), "443 takes TLS only"},
+		"ssh":                {[]byte("SSH-2.0-x\r\n"), "443 accepts only TLS"},
 		"sslv2":              {[]byte{0x80, 0x2e, 1, 0, 2}, "neither TLS nor HTTP"},
-		"http":               {[]byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "443 takes TLS only"},
+		"http":               {[]byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "443 accepts only TLS"},
 	} {
 		conn := w.dial("a.example", 443)
 		if _, err := conn.Write(c.bytes); err != nil {
@@ -254,11 +254,11 @@ func TestHelloRefused(t *testing.T) {
 		}
 	}
 	if h.hits.Load() != 0 {
-		t.Errorf("the host saw %d connections", h.hits.Load())
+		t.Errorf("the host accepted %d connections", h.hits.Load())
 	}
 }
 
-// lengthen puts a length of n bytes before s.
+// lengthen prepends a length of n bytes to s.
 func lengthen(n int, s string) []byte {
 	var b []byte
 	for i := n - 1; i >= 0; i-- {
@@ -267,8 +267,7 @@ func lengthen(n int, s string) []byte {
 	return append(b, s...)
 }
 
-// TestRetry has the server ask for another key share: the ClientHello that
-// follows must have the same name.
+// TestRetry: the server requests another key share. The second ClientHello must have the same name.
 func TestRetry(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	addr := newAddr()
@@ -317,11 +316,11 @@ func TestRetry(t *testing.T) {
 		found = found || ev.Flow != nil && strings.Contains(ev.Flow.Reason, "in its second ClientHello")
 	}
 	if !found {
-		t.Errorf("no reason in the record: %s", w.dump())
+		t.Errorf("the record has no reason: %s", w.dump())
 	}
 }
 
-// TestAddresses gives names addresses to which they must not lead.
+// TestAddresses gives names addresses to which they must not resolve.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{
 		rule("a.example"), rule("inside.example", addresses("127.0.0.0/8")),
@@ -339,7 +338,7 @@ func TestAddresses(t *testing.T) {
 		if _, err := w.handshake("a.example", "a.example"); err == nil {
 			t.Errorf("%s was reached", bad)
 		}
-		if f := w.lastDeny(); !strings.Contains(f.Reason, "leads to no address that may be used") {
+		if f := w.lastDeny(); !strings.Contains(f.Reason, "has no allowed address") {
 			t.Errorf("%s: %+v", bad, f)
 		}
 	}
@@ -363,15 +362,15 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if dropped < 17 {
-		t.Errorf("%d dropped addresses in the record", dropped)
+		t.Errorf("the record has %d dropped addresses", dropped)
 	}
 }
 
-// TestFallback has a name whose first addresses do not answer.
+// TestFallback: the first addresses of a name do not answer.
 func TestFallback(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")}, func(c *Config) { c.Limits.Fallback = 20 * time.Millisecond })
 	good := w.newHost("a.example", 443, nil)
-	six := netip.MustParseAddr("2606:2800::5") // is there, and refuses
+	six := netip.MustParseAddr("2606:2800::5") // exists, and refuses connections
 	w.zone.set("a.example", six, netip.MustParseAddr("2a00::1"), newAddr(), good.addr)
 	c, err := w.handshake("a.example", "a.example")
 	if err != nil {
@@ -392,7 +391,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestSix goes to a host by IPv6.
+// TestSix connects to a host over IPv6.
 func TestSix(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	six := netip.MustParseAddr("2606:2800::6")
@@ -408,7 +407,7 @@ func TestSix(t *testing.T) {
 	}
 }
 
-// TestWithoutRecord has the record fail: nothing may be dialled.
+// TestWithoutRecord: the record fails. The gateway must not dial.
 func TestWithoutRecord(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example"), rule("c.example", ports(80)), rule("o.example", withHTTP(nil, nil))})
 	hosts := []*host{w.newHost("a.example", 443, nil), w.newHost("c.example", 80, nil), w.newHost("o.example", 443, nil)}
@@ -429,7 +428,7 @@ func TestWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestBulk sends much both ways and compares digests.
+// TestBulk sends much data in both directions and compares digests.
 func TestBulk(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	w.newHost("a.example", 443, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -447,7 +446,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// TestHalfClose ends one direction and uses the other.
+// TestHalfClose closes one direction and uses the other.
 func TestHalfClose(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	addr := newAddr()
@@ -482,7 +481,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestWrongCertificate leaves a spliced connection's certificate to the client.
+// TestWrongCertificate: the client checks the certificate of a spliced connection.
 func TestWrongCertificate(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	addr := newAddr()

@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// The parts of TLS records (RFC 8446, section 5.1) that the gateway reads.
+// The parts of TLS records (RFC 8446, section 5.1) that the gateway parses.
 const (
 	recordHeader  = 5
-	recordPayload = 1 << 14 // the most that a record in the clear may carry
+	recordPayload = 1 << 14 // the maximum of an unencrypted record
 
 	typeChangeCipherSpec = 20
 	typeAlert            = 21
@@ -26,11 +26,11 @@ const (
 	alertUnrecognizedName alert = 112
 )
 
-// record returns the alert as a fatal one, in a record of its own.
+// record returns a record with the alert, at level fatal.
 func (a alert) record() []byte { return []byte{typeAlert, 3, 3, 0, 2, 2, byte(a)} }
 
-// readRecord reads one record and not a byte more, and appends it to raw.
-// What raw holds beyond at is the record's beginning, read before. It returns the longer raw.
+// readRecord reads exactly one record, and appends it to raw. The bytes of raw from at on are the start of the record,
+// which was read before. It returns the extended raw.
 func readRecord(r io.Reader, raw []byte, at, longest int) ([]byte, error) {
 	raw, err := fill(r, raw, at+recordHeader)
 	if err != nil {
@@ -47,7 +47,7 @@ func readRecord(r io.Reader, raw []byte, at, longest int) ([]byte, error) {
 	return fill(r, raw, at+recordHeader+size)
 }
 
-// fill appends to b what r gives until b has n bytes.
+// fill appends to b from r until b has n bytes.
 func fill(r io.Reader, b []byte, n int) ([]byte, error) {
 	have := len(b)
 	if have >= n {
@@ -58,8 +58,8 @@ func fill(r io.Reader, b []byte, n int) ([]byte, error) {
 	return b[:have+got], err
 }
 
-// wire reads numbers and vectors of the presentation language (RFC 8446,
-// section 3) from the front of a message. Its methods return false where the message ends early.
+// wire parses numbers and vectors of the presentation language (RFC 8446, section 3) from the start of a message. Its
+// methods return false if the message is too short.
 type wire []byte
 
 func (w *wire) take(n int) (wire, bool) {
@@ -80,7 +80,7 @@ func (w *wire) number(size int) (int, bool) {
 	return n, ok
 }
 
-// vector takes a vector whose length stands before it in size bytes.
+// vector takes a vector that is preceded by its length in size bytes.
 func (w *wire) vector(size int) (wire, bool) {
 	n, ok := w.number(size)
 	if !ok {

@@ -34,7 +34,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// world is a sandbox with its gateway, and an internet to go to.
+// world is a sandbox with its gateway, and a simulated internet.
 type world struct {
 	testing.TB
 	*Gateway
@@ -44,23 +44,23 @@ type world struct {
 	ca    *testCA
 	roots *x509.CertPool
 	self  sync.Map // of netip.Addr: the host's own
-	book  *book
+	names *nameTable
 	red   *redact.Redactor // the record's
 	cfg   Config
 }
 
-var lastAddr atomic.Uint32 // of the internet, so that tests do not meet
+var lastAddr atomic.Uint32 // of the internet, so that tests do not share addresses
 
-// newAddr returns an address of the internet that no other test uses.
+// newAddr returns an unused address of the internet.
 func newAddr() netip.Addr {
 	n := lastAddr.Add(1)
 	return netip.AddrFrom4([4]byte{93, 184, byte(n >> 8), byte(n)})
 }
 
-// newWorld makes a world with a policy. Listeners stand on all ports that the policy names, and 443.
+// newWorld makes a world with a policy. The gateway listens on all ports that the policy names, and on 443.
 func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *world {
 	tb.Helper()
-	w := &world{TB: tb, live: &netpolicy.Live{}, log: &memory{}, zone: newZone(tb), ca: newCA(tb), book: newBook(),
+	w := &world{TB: tb, live: &netpolicy.Live{}, log: &memory{}, zone: newZone(tb), ca: newCA(tb), names: newNameTable(),
 		red: redact.New([]byte("0123456789abcdef0123456789abcdef"))}
 	w.roots = w.ca.pool()
 	policy := w.policy(rules...)
@@ -73,7 +73,7 @@ func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *w
 	tb.Cleanup(client.Close)
 	var ids atomic.Int64
 	w.cfg = Config{
-		Run: "r-test", Live: w.live, Names: w.book, Resolver: client, Roots: w.roots, Meter: fixedMeter{},
+		Run: "r-test", Live: w.live, Names: w.names, Resolver: client, Roots: w.roots, Meter: fixedMeter{},
 		Recorder: audit.NewRecorder(w.log, w.red), Redactor: w.red,
 		Self:   func(a netip.Addr) bool { _, is := w.self.Load(a); return is },
 		NextID: func() string { return fmt.Sprintf("f-%d", ids.Add(1)) },
@@ -97,8 +97,7 @@ func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *w
 	return w
 }
 
-// lastSynthetic keeps worlds off each other: each listens on an address of its
-// own in the synthetic range.
+// lastSynthetic separates worlds: each listens on its own address in the synthetic range.
 var lastSynthetic atomic.Uint32
 
 func (w *world) serve(ports ...uint16) {
@@ -109,7 +108,7 @@ func (w *world) serve(ports ...uint16) {
 	for _, port := range slices.Compact(ports) {
 		var l net.Listener
 		inSandbox(w, func() (err error) {
-			l, err = net.Listen("tcp4", netip.AddrPortFrom(w.book.base, port).String())
+			l, err = net.Listen("tcp4", netip.AddrPortFrom(w.names.base, port).String())
 			return err
 		})
 		serving.Go(func() {
@@ -134,7 +133,7 @@ func (w *world) policy(rules ...netpolicy.Rule) *netpolicy.Policy {
 	return p
 }
 
-// rule makes a rule of a pattern; change may set more.
+// rule makes a rule for a pattern; change may set more fields.
 func rule(pattern string, change ...func(*netpolicy.Rule)) netpolicy.Rule {
 	p, err := netpolicy.ParsePattern(pattern)
 	if err != nil {
@@ -167,26 +166,26 @@ func addresses(cidrs ...string) func(*netpolicy.Rule) {
 	}
 }
 
-// book gives every name of a world its one listening address: the tests ask for
-// one name at a time, and dial it with an address of its own.
-type book struct {
+// nameTable gives every name of a world its one listening address: the tests use one name at a time, and dial it from an own
+// source address.
+type nameTable struct {
 	base netip.Addr // where the listeners are
 	mu   sync.Mutex
 	name string
 }
 
-func newBook() *book {
+func newNameTable() *nameTable {
 	n := lastSynthetic.Add(1)
-	return &book{base: netip.AddrFrom4([4]byte{198, 18, byte(1 + n>>8), byte(n)})}
+	return &nameTable{base: netip.AddrFrom4([4]byte{198, 18, byte(1 + n>>8), byte(n)})}
 }
 
-func (b *book) stands(name string) {
+func (b *nameTable) set(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.name = name
 }
 
-func (b *book) Name(a netip.Addr) (string, uint64, bool) {
+func (b *nameTable) Name(a netip.Addr) (string, uint64, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.name, 7, a == b.base && b.name != ""
@@ -198,13 +197,13 @@ func (fixedMeter) Count(src, dst netip.AddrPort) (out, in, packetsOut, packetsIn
 	return 1000, 2000, 10, 20
 }
 
-// dial connects from inside the sandbox to a port of the address that stands for name.
+// dial connects from inside the sandbox to a port of the synthetic address of name.
 func (w *world) dial(name string, port uint16) *net.TCPConn {
 	w.Helper()
-	w.book.stands(name)
+	w.names.set(name)
 	var c net.Conn
 	inSandbox(w, func() (err error) {
-		c, err = net.Dial("tcp4", netip.AddrPortFrom(w.book.base, port).String())
+		c, err = net.Dial("tcp4", netip.AddrPortFrom(w.names.base, port).String())
 		return err
 	})
 	w.Cleanup(func() { c.Close() })
@@ -212,7 +211,7 @@ func (w *world) dial(name string, port uint16) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// say sends text to name and returns the whole answer.
+// say sends text to name and returns the complete response.
 func (w *world) say(name string, port uint16, text string) string {
 	w.Helper()
 	c := w.dial(name, port)
@@ -222,7 +221,7 @@ func (w *world) say(name string, port uint16, text string) string {
 	return hear(c)
 }
 
-// refused sends text to name and reads one answer, which must be a refusal.
+// refused sends text to name and reads one response, which must be a refusal.
 func (w *world) refused(name string, port uint16, text string) (status int, reason string) {
 	w.Helper()
 	c := w.dial(name, port)
@@ -243,7 +242,7 @@ func hear(c io.Reader) string {
 	return string(b)
 }
 
-// client is an HTTP client inside the sandbox that goes to name, whatever its URL says.
+// client returns an HTTP client inside the sandbox that connects to name, whatever the URL.
 func (w *world) client(name string, change ...func(*http.Transport)) *http.Client {
 	roots := w.roots
 	if w.cfg.Authority != nil {
@@ -279,8 +278,8 @@ type host struct {
 	seen chan string  // request line and host of each request
 }
 
-// newHost starts a server for name at addr, and gives the name its address. It speaks TLS
-// on port 443 and HTTP in the clear elsewhere.
+// newHost starts a server for name at addr, and adds the name to the DNS. It uses TLS on port 443 and plain HTTP on
+// others.
 func (w *world) newHost(name string, port uint16, handler http.Handler) *host {
 	w.Helper()
 	h := w.newHostAt(newAddr(), w.ca.leaf(w, name), port, handler)
@@ -288,7 +287,7 @@ func (w *world) newHost(name string, port uint16, handler http.Handler) *host {
 	return h
 }
 
-// newHostFor is newHost on port 443 that speaks some protocols of HTTP only.
+// newHostFor is newHost on port 443 with only some protocols of HTTP.
 func (w *world) newHostFor(name string, protocols []string, handler http.Handler) *host {
 	w.Helper()
 	h := w.newHostAt(newAddr(), w.ca.leaf(w, name), 443, handler, protocols...)
@@ -445,7 +444,7 @@ func (a *testCA) leaf(tb testing.TB, name string, change ...func(*x509.Certifica
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// memory is a log in memory; fail makes it fail.
+// memory is a log in memory whose methods can be made to fail.
 type memory struct {
 	mu     sync.Mutex
 	events []audit.Event
@@ -540,8 +539,7 @@ func (w *world) dump() string {
 	return b.String()
 }
 
-// refusalOf reads the JSON of a refusal and checks that its seq is that of an
-// event which says the same.
+// refusalOf parses the JSON of a refusal and checks that its seq is that of an event with the same reason.
 func (w *world) refusalOf(resp *http.Response) string {
 	w.Helper()
 	var no struct {

@@ -11,22 +11,22 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// answer is what is known of a call's answer so far.
+// answer is the state of a call's response.
 type answer struct {
 	model, stop, fault string
 	usage              usage
 	tools              toolCalls
 	content            int64     // bytes of content in events
-	first              time.Time // when content came first
-	ended              bool      // the provider said so
-	running            bool      // it goes on at the provider's after the answer
+	first              time.Time // when the first content arrived
+	ended              bool      // the provider has reported the end
+	running            bool      // the model continues at the provider after this response
 	notes              notes
 }
 
-// dialect reads one JSON text of an answer: all of it, an element of it, or an event's data.
+// dialect parses one JSON text of a response: all of it, an element of it, or an event's data.
 type dialect func(a *answer, text []byte) error
 
-// dialectOf returns how an API answers, and what of it matters.
+// dialectOf returns the parser of an API's responses, and the members that it needs.
 func dialectOf(api string) (dialect, keep) {
 	switch api {
 	case apiMessages, apiComplete:
@@ -41,13 +41,13 @@ func dialectOf(api string) (dialect, keep) {
 	return (*answer).gemini, geminiKeep
 }
 
-// counted reads the answer to a question of what something would cost: nothing was spent.
+// counted parses the response to a request that counts tokens, which costs nothing.
 func (a *answer) counted([]byte) error { return nil }
 
-// refusalKeep is what matters of an answer whose status is no success.
+// refusalKeep are the members that are needed of an error response.
 var refusalKeep = keep{"error": nil, "type": nil, "code": nil, "status": nil, "message": nil, "detail": nil}
 
-// refusal reads one. Some servers have no "error" in it, and its members beside each other.
+// refusal parses an error response. Some servers have the error's members at the top level, without "error".
 func (a *answer) refusal(text []byte) error {
 	var m struct {
 		Error  json.RawMessage `json:"error"`
@@ -62,7 +62,7 @@ func (a *answer) refusal(text []byte) error {
 	return err
 }
 
-// decode reads a text as far as its values have the types that they should have.
+// decode parses a text, and ignores values with unexpected types.
 func (a *answer) decode(text []byte, into any) error {
 	err := json.Unmarshal(text, into)
 	if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {
@@ -72,20 +72,20 @@ func (a *answer) decode(text []byte, into any) error {
 	return err
 }
 
-// came notes n bytes of content.
+// came counts n bytes of content.
 func (a *answer) came(n int) {
 	a.content += int64(n)
 	a.touch()
 }
 
-// touch notes that content came.
+// touch sets the time of the first content.
 func (a *answer) touch() {
 	if a.first.IsZero() {
 		a.first = time.Now()
 	}
 }
 
-// sum adds up counts that were reported; one that cannot be is left out, and said.
+// sum returns the sum of reported counts. It ignores an invalid one, and adds a note.
 func (a *answer) sum(counts ...count) (total int64) {
 	for _, c := range counts {
 		if c == incredible {
@@ -97,16 +97,15 @@ func (a *answer) sum(counts ...count) (total int64) {
 	return total
 }
 
-// stopped notes a stop reason; of several, the first counts.
+// stopped sets the stop reason; the first one counts.
 func (a *answer) stopped(reason string) {
 	a.stop = or(a.stop, reason)
 }
 
-// failed notes an error in the provider's words. raw is what stands under "error": an
-// object in the fashion of any provider, or just words.
+// failed sets the provider's error. raw is the value of "error": an object in the format of any provider, or a string.
 func (a *answer) failed(raw json.RawMessage) {
 	if a.fault == "" && len(raw) > 0 && !bytes.Equal(raw, []byte("null")) && !bytes.Equal(raw, []byte("{}")) {
-		a.fault = or(words(raw), "an error without words")
+		a.fault = or(words(raw), "an error without a message")
 	}
 }
 
@@ -121,7 +120,7 @@ func words(raw json.RawMessage) string {
 		Status  json.RawMessage `json:"status"`
 		Message json.RawMessage `json:"message"`
 	}
-	_ = json.Unmarshal(raw, &m) // each is looked at by itself
+	_ = json.Unmarshal(raw, &m) // each member is parsed separately
 	var kind []string
 	for _, part := range []json.RawMessage{m.Type, m.Code, m.Status} {
 		var s string
@@ -130,7 +129,7 @@ func words(raw json.RawMessage) string {
 		}
 	}
 	var message string
-	_ = json.Unmarshal(m.Message, &message) // none, then
+	_ = json.Unmarshal(m.Message, &message) // then there is none
 	all := []string{strings.Join(kind, "/"), message}
 	if all[0] == "" || all[1] == "" {
 		return all[0] + all[1]
@@ -138,7 +137,7 @@ func words(raw json.RawMessage) string {
 	return strings.Join(all, ": ")
 }
 
-// notes are reasons, each once.
+// notes are distinct reasons.
 type notes []string
 
 const maxNotes = 8
@@ -154,8 +153,8 @@ func (n *notes) add(note string) {
 	}
 }
 
-// whole returns s, or describes how long it is where it is longer than a record should hold. It is not cut:
-// what is cut in the midst of a secret value would no longer be known for one.
+// whole returns s, or its length if it is too long for a record. It does not cut s: a part of a secret value could no
+// longer be recognized.
 func whole(s string, limit int) audit.Text {
 	if len(s) > limit {
 		return audit.Text(fmt.Sprintf("(%d bytes, withheld)", len(s)))

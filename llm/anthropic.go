@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// anthropicKeep is what matters of messages and of the events of their streams
-// (Anthropic API reference, "Messages" and "Streaming messages").
+// anthropicKeep are the members that are needed of messages and of the events of their streams (Anthropic API reference,
+// "Messages" and "Streaming messages").
 var anthropicKeep = func() keep {
 	block := keep{"type": nil, "id": nil, "name": nil, "input": nil}
 	return keep{
@@ -19,7 +19,7 @@ var anthropicKeep = func() keep {
 }()
 
 type anthropicUsage struct {
-	Input  *count `json:"input_tokens"` // without those of the cache
+	Input  *count `json:"input_tokens"` // without cached tokens
 	Read   count  `json:"cache_read_input_tokens"`
 	Write  count  `json:"cache_creation_input_tokens"`
 	Output *count `json:"output_tokens"`
@@ -39,12 +39,12 @@ type anthropicBlock struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// isCall: tool_use, server_tool_use, mcp_tool_use.
+// isCall reports whether the block is a tool call: tool_use, server_tool_use, mcp_tool_use.
 func (b *anthropicBlock) isCall() bool {
 	return b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use"
 }
 
-// anthropic reads a message or one event of a stream of one.
+// anthropic parses a message or one event of its stream.
 func (a *answer) anthropic(text []byte) error {
 	var m struct {
 		Type  string          `json:"type"`
@@ -92,15 +92,15 @@ func (a *answer) anthropic(text []byte) error {
 	return err
 }
 
-// begins keeps the arguments that a stream begins a tool call with. They count where no
-// pieces follow: a tool without arguments.
+// begins stores the arguments at the start of a tool call in a stream. They count if no pieces follow, as for a tool
+// without arguments.
 func (c *toolCall) begins(input json.RawMessage) {
 	if c != nil && len(input) <= maxArgs {
 		c.initial = append([]byte(nil), input...)
 	}
 }
 
-// blockDone reports that the block with a tool call has ended.
+// blockDone ends the block with a tool call.
 func (t *toolCalls) blockDone(c *toolCall) {
 	if c != nil && c.size == 0 {
 		t.add(c, c.initial)
@@ -108,7 +108,7 @@ func (t *toolCalls) blockDone(c *toolCall) {
 	t.done(c)
 }
 
-// message reads a whole one.
+// message parses a complete message.
 func (a *answer) message(m *anthropicMessage) {
 	a.model = or(m.Model, a.model)
 	a.stopped(m.Stop)
@@ -123,8 +123,8 @@ func (a *answer) message(m *anthropicMessage) {
 	a.ended = true
 }
 
-// anthropicUsage takes a report. Those within a stream are of all so far; the first of
-// them has only the beginning of the output.
+// anthropicUsage adds a usage report. Reports in a stream are cumulative; the first one has only the start of the
+// output.
 func (a *answer) anthropicUsage(u *anthropicUsage, last bool) {
 	if u == nil {
 		return
@@ -139,7 +139,7 @@ func (a *answer) anthropicUsage(u *anthropicUsage, last bool) {
 	a.usage.raise(n)
 }
 
-// amazonUsage takes what Bedrock says in fields of its answers, of any model.
+// amazonUsage parses the header fields of Bedrock's responses, for any model.
 func (a *answer) amazonUsage(h http.Header) {
 	in, errIn := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Input-Token-Count"), 10, 40)
 	out, errOut := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Output-Token-Count"), 10, 40)

@@ -9,31 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of what is remembered of tool calls.
+// Limits of the stored tool calls.
 const (
-	maxAsked    = 128      // tool calls; the oldest are forgotten
-	maxLeaves   = 64       // strings of one
+	maxAsked    = 128      // tool calls; the oldest are evicted
+	maxLeaves   = 64       // strings of one tool call
 	maxLeafText = 64 << 10 // bytes of them
-	minLeaf     = 3        // bytes: shorter strings say nothing
-	minInner    = 8        // bytes of a command that is looked for inside of another
+	minLeaf     = 3        // bytes: shorter strings are ambiguous
+	minInner    = 8        // bytes of a command that is searched for within a longer string
 )
 
-// asked remembers the strings in the arguments of the latest tool calls.
+// asked stores the strings in the arguments of the latest tool calls.
 type asked struct {
-	any atomic.Bool // there is something to find
+	any atomic.Bool // there is at least one tool call
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	turn  []*wish    // oldest first
 	where map[string]*wish
 }
 
-// wish is a tool call and the strings in its arguments.
+// wish is a tool call with the strings in its arguments.
 type wish struct {
 	call, tool string
 	leaves     []string
 }
 
-// add remembers a tool call.
+// add stores a tool call.
 func (a *asked) add(call, tool string, args []byte) {
 	w := &wish{call: call, tool: tool, leaves: leavesOf(args)}
 	if len(w.leaves) == 0 {
@@ -59,8 +59,8 @@ func (a *asked) add(call, tool string, args []byte) {
 	a.any.Store(true)
 }
 
-// find looks for what an argv has in common with a tool call, the longest first: all of it,
-// its end, one argument, and last a command inside of what a shell was given.
+// find searches the tool calls for parts of an argv, the longest first: all of it, its end, one argument, and finally a
+// command within a shell's argument.
 func (a *asked) find(argv []string) (call, tool string) {
 	if !a.any.Load() || len(argv) == 0 {
 		return "", ""
@@ -84,7 +84,7 @@ func (a *asked) find(argv []string) (call, tool string) {
 	return w.call, w.tool
 }
 
-// either looks for an argv as a list of strings, and as one line.
+// either searches for an argv as a list of strings, and as one line.
 func (a *asked) either(list, line string) *wish {
 	if w := a.where[list]; w != nil {
 		return w
@@ -92,7 +92,7 @@ func (a *asked) either(list, line string) *wish {
 	return a.where[strings.TrimSpace(line)]
 }
 
-// argument looks for the longest argument that is known. The program's name alone says nothing.
+// argument searches for the longest stored argument. The program's name alone is ambiguous.
 func (a *asked) argument(argv []string) (found *wish) {
 	longest := 0
 	for _, arg := range argv[1:] {
@@ -106,8 +106,7 @@ func (a *asked) argument(argv []string) (found *wish) {
 	return found
 }
 
-// inside looks for the longest command in what a shell was given: some agents put words of
-// their own around it.
+// inside searches for the longest command within a shell's argument, since some agents add words around it.
 func (a *asked) inside(script string) (found *wish) {
 	if len(script) < minInner {
 		return nil
@@ -123,7 +122,7 @@ func (a *asked) inside(script string) (found *wish) {
 	return found
 }
 
-// command returns what a shell is given to run: the argument behind its flags, if -c is among them.
+// command returns the command of a shell: the argument after its flags, if -c is among them.
 func command(argv []string) string {
 	given := false
 	for _, arg := range argv[1:] {
@@ -140,8 +139,8 @@ func command(argv []string) string {
 	return ""
 }
 
-// leavesOf returns the strings of a JSON text, without space around them, and its
-// lists of strings, both as a line and as a list (each element behind a NUL). What is no JSON is one string itself.
+// leavesOf returns the strings of a JSON text, without surrounding white space, and its lists of strings, both as a line
+// and as a list (each element after a NUL). Text that is not JSON is one string.
 func leavesOf(args []byte) []string {
 	l := &leaves{}
 	var v any
@@ -164,7 +163,7 @@ func (l *leaves) walk(v any) {
 		l.add(v)
 	case map[string]any:
 		names := slices.Sorted(maps.Keys(v))
-		for _, plain := range []bool{true, false} { // strings before what may hold very many
+		for _, plain := range []bool{true, false} { // strings before values that may contain very many
 			for _, name := range names {
 				if _, ok := v[name].(string); ok == plain {
 					l.walk(v[name])
@@ -179,13 +178,13 @@ func (l *leaves) walk(v any) {
 		}
 		for _, element := range v {
 			if word, ok := element.(string); !all || !ok || strings.ContainsAny(word, " \t\n") {
-				l.walk(element) // of a command's words, those that are none alone
+				l.walk(element) // the words of a command that are not strings themselves
 			}
 		}
 	}
 }
 
-// wordsOf returns a list's strings, and whether it may be a command with arguments.
+// wordsOf returns a list's strings, and whether it can be a command with arguments.
 func wordsOf(list []any) (words []string, all bool) {
 	for _, element := range list {
 		if s, ok := element.(string); ok {

@@ -7,9 +7,9 @@ import (
 )
 
 func TestAsked(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	if call, _ := b.Asked([]string{"ls"}); call != "" {
-		t.Error("asked before anything was")
+		t.Error("found a command before any tool call")
 	}
 	b.asked.add("m1", "t1", []byte(`{"command":" ls -la /src\n","cwd":"/src/dir"}`))
 	b.asked.add("m1", "t2", []byte(`{"command":["bash","-lc","make -j2 test"]}`))
@@ -31,7 +31,7 @@ func TestAsked(t *testing.T) {
 		{"/bin/bash|-c|-l|source /x.sh && eval 'cd sub && git commit -m 'a b'' < /dev/null && pwd", "t3"},
 		{"sh|-c|echo not json", "t4"},
 		{"cat|/src/dir", "t1"},
-		{"bash|-c|cd /src/dir && rm -rf x", ""}, // a path alone is no command
+		{"bash|-c|cd /src/dir && rm -rf x", ""}, // a path is not a command
 		{"bash|script|xx; ls -la /src", ""},     // no -c
 		{"x|no", ""},                            // too short
 		{"ls", ""},
@@ -49,9 +49,9 @@ func TestAsked(t *testing.T) {
 	b.Asked(nil)
 }
 
-// What is remembered is bounded, and the latest of it is found.
+// The number of stored tool calls is bounded, and the latest ones are found.
 func TestAskedIsBounded(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	for i := range 1000 {
 		b.asked.add("m", fmt.Sprint(i), fmt.Appendf(nil, `{"always":"the same","command":"run %d","more":[%s"z"]}`, i, strings.Repeat(fmt.Sprintf(`"arg %d",`, i), 300)))
 	}
@@ -69,7 +69,7 @@ func TestAskedIsBounded(t *testing.T) {
 	}
 }
 
-// A command can be looked for as soon as its tool call is whole, before the stream has ended.
+// A command is found as soon as its tool call is complete, before the stream has ended.
 func TestAskedWithinAStream(t *testing.T) {
 	for name, argv := range map[string][]string{
 		"anthropic-stream":        {"sh", "-c", "echo \"hé\" > é.txt"},
@@ -80,7 +80,7 @@ func TestAskedWithinAStream(t *testing.T) {
 		"openai-json":             {"bash", "-lc", "make test"},
 	} {
 		f := named(t, name)
-		b := NewBook(0)
+		b := NewTracker(0)
 		c := b.Begin(Request{Method: f.method, Path: f.path})
 		c.Response(f.status, f.header)
 		if c.Body(f.body); true {

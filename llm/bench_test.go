@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// BenchmarkBody measures how many bytes of a streamed answer pass one call in a
-// second, in pieces of one event each, as they arrive.
+// BenchmarkBody measures how many bytes per second of a streamed response one call can process, in pieces of one event
+// each, as they arrive.
 func BenchmarkBody(b *testing.B) {
 	for _, name := range []string{"anthropic-stream", "openai-stream", "openai-responses-stream", "gemini-stream"} {
 		b.Run(name, func(b *testing.B) {
 			f := named(b, name)
 			events := bytes.SplitAfter(f.body, []byte("\n\n"))
-			c := NewBook(0).Begin(Request{Method: f.method, Path: f.path})
+			c := NewTracker(0).Begin(Request{Method: f.method, Path: f.path})
 			c.Response(f.status, f.header)
 			b.SetBytes(int64(len(f.body)))
 			b.ReportAllocs()
@@ -22,20 +22,20 @@ func BenchmarkBody(b *testing.B) {
 				for _, e := range events {
 					c.Body(e)
 				}
-				c.answer.tools = toolCalls{ready: c.ready} // as many as in one answer
+				c.answer.tools = toolCalls{ready: c.ready} // as many as in one response
 			}
 		})
 	}
 }
 
-// BenchmarkRequest measures a request of an agent in the midst of its work: 1 MiB of messages.
+// BenchmarkRequest measures the request of a working agent: 1 MiB of messages.
 func BenchmarkRequest(b *testing.B) {
 	message := `{"role":"user","content":[{"type":"text","text":"` + strings.Repeat(`words, words and \"words\"\n`, 400) + `"}]},`
 	body := []byte(`{"model":"m","messages":[` + strings.TrimSuffix(strings.Repeat(message, 100), ",") + `],"tools":[{"name":"bash"}]}`)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		c := NewBook(0).Begin(Request{Method: "POST", Path: "/v1/messages"})
+		c := NewTracker(0).Begin(Request{Method: "POST", Path: "/v1/messages"})
 		for p := body; len(p) > 0; p = p[min(len(p), 32<<10):] {
 			c.Request(p[:min(len(p), 32<<10)])
 		}
@@ -43,18 +43,18 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkAsked measures what an exec event costs, without and with tool calls to compare with.
+// BenchmarkAsked measures the cost of an exec event, with and without stored tool calls.
 func BenchmarkAsked(b *testing.B) {
 	argv := []string{"/bin/bash", "-c", "source /etc/profile && make -j2 test 2>&1 | tail -20"}
 	for _, calls := range []int{0, maxAsked} {
 		b.Run(fmt.Sprint(calls), func(b *testing.B) {
-			book := NewBook(0)
+			tracker := NewTracker(0)
 			for i := range calls {
-				book.asked.add("m1", "t", fmt.Appendf(nil, `{"command":"go test -run Test%d ./...","timeout":60}`, i))
+				tracker.asked.add("m1", "t", fmt.Appendf(nil, `{"command":"go test -run Test%d ./...","timeout":60}`, i))
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				book.Asked(argv)
+				tracker.Asked(argv)
 			}
 		})
 	}

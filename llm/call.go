@@ -12,28 +12,29 @@ import (
 	"sync"
 )
 
-// Bounds of what is kept of a call, in bytes; beyond it the event is incomplete.
+// Limits for one call, in bytes; beyond them the event is incomplete.
 const (
-	maxText  = 4 << 20 // of one JSON text, without what does not matter
-	maxTools = 512     // tools on offer
-	maxWords = 4 << 10 // words of an error, or of why an exchange broke off
+	maxText  = 4 << 20 // of one JSON text, without the members that are not needed
+	maxTools = 512     // offered tools
+	maxWords = 4 << 10 // text of an error, or of the reason for an incomplete exchange
 )
 
-// Call is one call of a model. Its methods may be called concurrently, the pieces of a body in their order.
+// Call is one LLM API call. It is safe for concurrent use, if the pieces of each body are passed in order.
 //
 //	         Response             Finish
 //	asking ------------> answering ----------> over
-//	  Request *            Body *    (also from asking, if no answer comes)
+//	            Request *    Body *       (also from asking, if there is no response)
 //
-// A server may answer before it was asked all: Request goes on while answering. What
+// A server may respond before the request is complete: Request can be called while answering. Calls after Finish are
+// ignored.
 // comes after Finish is not looked at.
 type Call struct {
-	book  *Book
-	id    string
-	shape shape
-	req   Request
+	tracker *Tracker
+	id      string
+	shape   shape
+	req     Request
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	over    bool
 	asked   question
 	sum     hash.Hash // of the request's body
@@ -42,26 +43,26 @@ type Call struct {
 	sent    int64 // bytes of the request
 
 	status int
-	stream bool // the answer comes as events
+	stream bool // the response is a stream of events
 	in     *decoder
 	inText *sieve
 	got    int64 // bytes of the answer
-	texts  int   // of the answer that were read
+	texts  int   // parsed texts of the response
 	answer answer
-	paid   int64 // of the answer's tokens, what the book knows
+	paid   int64 // the response's tokens that were reported to the Tracker
 }
 
-// question is what matters of a request.
+// question has the needed members of a request.
 type question struct {
 	Model   string  `json:"model"`
 	Tools   []offer `json:"tools"`
-	Old     []offer `json:"functions"` // OpenAI's, of old
+	Old     []offer `json:"functions"` // OpenAI's, deprecated
 	Request *struct {
 		Tools []offer `json:"tools"`
 	} `json:"request"` // Google's command line tools
 }
 
-// offer is one tool on offer, or several (Gemini's).
+// offer is one offered tool, or several (Gemini's).
 type offer struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
@@ -88,20 +89,20 @@ var questionKeep = func() keep {
 	return keep{"model": nil, "tools": offers, "functions": named, "request": {"tools": offers}}
 }()
 
-func newCall(b *Book, id string, s shape, r Request) *Call {
-	c := &Call{book: b, id: id, shape: s, req: r, sum: sha256.New()}
+func newCall(b *Tracker, id string, s shape, r Request) *Call {
+	c := &Call{tracker: b, id: id, shape: s, req: r, sum: sha256.New()}
 	c.outText = &sieve{keep: questionKeep, limit: maxText, whole: func(text []byte) {
-		_ = json.Unmarshal(text, &c.asked) // what has other types than it should is left out
+		_ = json.Unmarshal(text, &c.asked) // values with unexpected types are ignored
 	}}
 	c.out = newDecoder(r.Header.Values("Content-Encoding"), c.outText)
 	c.answer.tools.ready = c.ready
 	return c
 }
 
-// ID is the call's, unique in the Book.
+// ID returns the call's id, unique in the Tracker.
 func (c *Call) ID() string { return c.id }
 
-// Request takes a piece of the request's body, as it goes to the server. It does not keep p.
+// Request processes a piece of the request's body as it is sent to the server. It does not keep p.
 func (c *Call) Request(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +114,7 @@ func (c *Call) Request(p []byte) {
 	c.out.Write(p) // never fails
 }
 
-// Response takes the head of the answer.
+// Response processes the head of the response.
 func (c *Call) Response(status int, header http.Header) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,13 +134,13 @@ func (c *Call) Response(status int, header http.Header) {
 	case kind == "text/event-stream":
 		c.stream, c.in.to = true, c.events()
 	case kind == "application/vnd.amazon.eventstream":
-		c.in.wrong = "it is an event stream of Amazon's kind, which is not read"
+		c.in.wrong = "it is an event stream in Amazon's format, which is not supported"
 	case !strings.HasSuffix(kind, "json"):
 		c.in.to = (*unnamed)(c)
 	}
 }
 
-// unnamed decides by an answer's first byte what it is, where the server does not say: events, or JSON.
+// unnamed decides by the first byte whether a response is events or JSON, if the server does not declare it.
 type unnamed Call
 
 func (u *unnamed) Write(p []byte) (int, error) {
@@ -149,7 +150,7 @@ func (u *unnamed) Write(p []byte) (int, error) {
 	}
 	c := (*Call)(u)
 	c.in.to = c.inText
-	if strings.IndexByte("deir:\xEF", text[0]) >= 0 { // data, event, id, retry, a comment, a mark
+	if strings.IndexByte("deir:\xEF", text[0]) >= 0 { // data, event, id, retry, a comment, a byte order mark
 		c.stream, c.in.to = true, c.events()
 	}
 	c.in.to.Write(text) // never fails
@@ -158,7 +159,7 @@ func (u *unnamed) Write(p []byte) (int, error) {
 
 func (c *Call) success() bool { return c.status/100 == 2 }
 
-// events returns what takes the answer's events apart.
+// events returns the parser of the response's events.
 func (c *Call) events() *events {
 	return &events{
 		data: func(p []byte) { c.inText.Write(p) }, // never fails
@@ -172,10 +173,10 @@ func (c *Call) events() *events {
 	}
 }
 
-// streamEnd is what a sieve finds in [DONE], the data of the last event in OpenAI's streams.
+// streamEnd is a sieve's error for [DONE], the data of the last event in OpenAI's streams.
 const streamEnd = "DONE"
 
-// read reads one JSON text of the answer.
+// read parses one JSON text of the response.
 func (c *Call) read(read dialect, text []byte) {
 	if c.stream && string(text) == streamEnd {
 		c.answer.ended = true
@@ -187,13 +188,13 @@ func (c *Call) read(read dialect, text []byte) {
 	}
 }
 
-// Body takes a piece of the answer's body, as it comes from the server. over reports
-// that the budget is used up, by this call or by others: the flow has to end. It does not keep p.
+// Body processes a piece of the response's body as it arrives from the server. over reports that the budget is used up,
+// by this call or by others, and the flow must end. It does not keep p.
 func (c *Call) Body(p []byte) (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over || c.in == nil {
-		return c.book.Spent() != nil
+		return c.tracker.Spent() != nil
 	}
 	c.got += int64(len(p))
 	c.in.Write(p) // never fails
@@ -203,16 +204,16 @@ func (c *Call) Body(p []byte) (over bool) {
 	return c.pay(c.answer.usage.total())
 }
 
-// pay tells the book what the call has cost so far.
+// pay reports the call's cost so far to the Tracker.
 func (c *Call) pay(total int64) (over bool) {
 	more := max(total-c.paid, 0)
 	c.paid += more
-	return c.book.spend(more)
+	return c.tracker.spend(more)
 }
 
-// ready is called for each tool call that is whole.
+// ready is called for each complete tool call.
 func (c *Call) ready(t *toolCall) {
-	if t.id == "" { // Gemini gives none
+	if t.id == "" { // Gemini has no ids
 		for i, other := range c.answer.tools.list {
 			if other == t {
 				t.id = fmt.Sprintf("%s.%d", c.id, i+1)
@@ -220,6 +221,6 @@ func (c *Call) ready(t *toolCall) {
 		}
 	}
 	if len(t.id) <= maxName {
-		c.book.asked.add(c.id, t.id, t.args)
+		c.tracker.asked.add(c.id, t.id, t.args)
 	}
 }

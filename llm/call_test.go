@@ -17,21 +17,21 @@ import (
 func TestBrokenOff(t *testing.T) {
 	for _, f := range load(t) {
 		for _, n := range []int{0, 1, len(f.body) / 2, len(f.body) * 9 / 10} {
-			b := NewBook(0)
+			b := NewTracker(0)
 			c := b.Begin(Request{Method: f.method, Path: f.path})
 			c.Response(f.status, f.header)
 			c.Body(f.body[:n])
 			e := c.Finish(nil)
-			whole := stable(f.play(NewBook(0), atOnce))
+			whole := stable(f.play(NewTracker(0), atOnce))
 			if e.Incomplete == "" && f.status == 200 && e.API != "count_tokens" && (e.InputTokens != whole.InputTokens || e.OutputTokens != whole.OutputTokens) {
-				t.Errorf("%s: cut at %d of %d, and not a word of it", f.name, n, len(f.body))
+				t.Errorf("%s: truncated at %d of %d without a note", f.name, n, len(f.body))
 			}
 			if e.InputTokens > whole.InputTokens || e.OutputTokens > whole.OutputTokens {
 				t.Errorf("%s: cut at %d has more tokens than the whole", f.name, n)
 			}
 		}
 	}
-	c := begun(NewBook(0), "/v1/messages")
+	c := begun(NewTracker(0), "/v1/messages")
 	if e := c.Finish(errors.New("no route")); e.Incomplete != "the exchange broke off: no route" || e.Status != 0 {
 		t.Errorf("%+v", e)
 	}
@@ -48,7 +48,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"application/json", "", "", "the answer is empty"},
 		{"application/json", "", "{", "it is no whole JSON text"},
 		{"application/json", "", "<html>", "no JSON"},
-		{"application/json", "", `{"a":1}}`, "a bracket closes"},
+		{"application/json", "", `{"a":1}}`, "an unmatched closing"},
 		{"application/json", "", strings.Repeat("[", 300), "nested too deeply"},
 		{"application/json", "", `{"model":"` + strings.Repeat("x", maxText) + `"}`, "it is too long"},
 		{"application/json", "", `{"` + strings.Repeat("x", maxKey+1) + `":1}`, "name is too long"},
@@ -65,7 +65,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"application/vnd.amazon.eventstream", "", "\x00\x00", "Amazon"},
 		{"", "", "", "the answer is empty"},
 	} {
-		call := begun(NewBook(0), "/v1/chat/completions")
+		call := begun(NewTracker(0), "/v1/chat/completions")
 		h := http.Header{"Content-Type": {c.kind}}
 		if c.coding != "" {
 			h.Set("Content-Encoding", c.coding)
@@ -78,21 +78,21 @@ func TestNotUnderstood(t *testing.T) {
 	}
 }
 
-// Events are known for what they are where the server gives them no name, or a wrong one.
+// Events are parsed even if the server does not declare them, or declares another type.
 func TestUnnamed(t *testing.T) {
 	for _, f := range load(t) {
 		for _, kind := range []string{"", "text/plain", "nonsense/"} {
 			g := f
 			g.header = http.Header{"Content-Type": {kind}}
 			g.body = append([]byte(" \r\n"), f.body...)
-			same(t, stable(g.play(NewBook(0), byOne)), f.wanted(t))
+			same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
 		}
 	}
 }
 
-// Large things that do not matter do not matter.
+// Large values that are not needed do not exceed the limits.
 func TestLarge(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	c := b.Begin(Request{Method: "POST", Path: "/v1/embeddings"})
 	c.Request([]byte(`{"input":["`))
 	for range 300 {
@@ -110,7 +110,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// A body that becomes very large is not read to its end, and takes no memory.
+// A body that becomes very large is not parsed to its end, and uses little memory.
 func TestBomb(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -118,18 +118,18 @@ func TestBomb(t *testing.T) {
 		w.Write(bytes.Repeat([]byte(" "), 1<<20))
 	}
 	w.Close()
-	c := begun(NewBook(0), "/v1/messages")
+	c := begun(NewTracker(0), "/v1/messages")
 	c.Response(200, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}})
-	c.in.left = 9 << 20 // as if much had gone before
+	c.in.left = 9 << 20 // as if most of the limit were used
 	c.Body(packed.Bytes())
 	if e := c.Finish(nil); !strings.HasPrefix(e.Incomplete, "the answer was not read to its end: it is longer than 128 MiB") {
 		t.Error(e.Incomplete)
 	}
 }
 
-// An answer with very many and very long tool calls makes an event that can be recorded.
+// A response with very many and very long tool calls makes an event that can be recorded.
 func TestManyToolCalls(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	c := begun(b, "/v1/chat/completions")
 	c.Response(200, eventStream)
 	const calls, parts = 300, 4
@@ -160,7 +160,7 @@ type body struct{ c *Call }
 
 func (b body) Write(p []byte) (int, error) { b.c.Body(p); return len(p), nil }
 
-// Arguments are cut only where no string is.
+// Arguments are cut only outside of strings.
 func TestSafe(t *testing.T) {
 	for _, c := range []struct {
 		args  string
@@ -183,13 +183,13 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// What an event tells is known when its last byte has come, in every coding that a
-// server flushes: nothing waits for what follows.
-func TestAtOnce(t *testing.T) {
+// The contents of an event are known after its last byte has arrived, in every flushed coding: nothing waits for further
+// data.
+func TestImmediately(t *testing.T) {
 	for coding, coder := range coders {
 		var packed bytes.Buffer
 		w := coder(&packed)
-		b := NewBook(0)
+		b := NewTracker(0)
 		c := begun(b, "/v1/messages")
 		c.Response(200, http.Header{"Content-Type": {"text/event-stream"}, "Content-Encoding": {coding}})
 		for n := int64(1); n < 20; n++ {
@@ -207,7 +207,7 @@ func TestAtOnce(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := begun(NewBook(0), "/v1/messages")
+		c := begun(NewTracker(0), "/v1/messages")
 		time.Sleep(time.Second)
 		c.Response(200, eventStream)
 		c.Body([]byte("data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"ping\"}\n\n: hi\n\n"))
@@ -220,9 +220,9 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// Pieces of request and answer, looks at the book and the end may come at the same time.
+// Pieces of request and response, calls of the Tracker and Finish may be concurrent.
 func TestConcurrent(t *testing.T) {
-	b := NewBook(1 << 30)
+	b := NewTracker(1 << 30)
 	var all sync.WaitGroup
 	for _, f := range load(t) {
 		c := b.Begin(Request{Method: f.method, Path: f.path, Header: http.Header{"Content-Encoding": {"gzip"}}})

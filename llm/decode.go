@@ -15,31 +15,30 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decoder undoes a body's Content-Encoding (RFC 9110, section 8.4) for our eyes, piece by
-// piece: what a piece tells is known when Write returns, since answers are
-// compressed with a flush behind each event.
+// decoder undoes a body's Content-Encoding (RFC 9110, section 8.4), piece by piece. The decoded contents of a piece are
+// available when Write returns, because servers flush the compression after each event.
 //
-// Decompressors read, and bodies are written. So the decompressor runs as a coroutine that gives
-// way when it wants more than has come.
+// Decompressors read from a source, but bodies are written to a decoder. So the decompressor runs as a coroutine that
+// yields when it needs more data.
 type decoder struct {
 	to    io.Writer // never fails
-	left  int64     // decoded bytes that are still looked at
-	wrong string    // why nothing more is read
+	left  int64     // decoded bytes until the limit
+	wrong string    // why decoding stopped
 
-	in    []byte                   // what came and was not read
-	more  func() (struct{}, bool)  // runs the coroutine until it wants more; nil: the body is as it came
+	in    []byte                   // received and not yet decoded
+	more  func() (struct{}, bool)  // runs the coroutine until it needs more data; nil: the body is not encoded
 	stop  func()                   // ends it
-	yield func(struct{}) (on bool) // gives way; in the coroutine only
-	over  bool                     // nothing more will come
+	yield func(struct{}) (on bool) // yields; called only in the coroutine
+	over  bool                     // no more data follows
 }
 
-// maxDecoded bounds what is looked at of a body, in bytes: a small body can become very large.
+// maxDecoded bounds the decoded bytes of a body: a small body can become very large.
 const maxDecoded = 128 << 20
 
-// maxWindow is the most that a zstd decoder needs for HTTP (RFC 9659, section 3).
+// maxWindow is the largest window of zstd for HTTP (RFC 9659, section 3).
 const maxWindow = 8 << 20
 
-// newDecoder returns a decoder for a Content-Encoding of fields; close must be called.
+// newDecoder returns a decoder for the Content-Encoding in fields; close must be called.
 func newDecoder(fields []string, to io.Writer) *decoder {
 	d := &decoder{to: to, left: maxDecoded}
 	var codings []string
@@ -72,9 +71,9 @@ func (d *decoder) start(coding string) {
 	})
 }
 
-// run is the coroutine.
+// run runs the coroutine.
 func (d *decoder) run(open func(io.Reader) (io.Reader, error)) (err error) {
-	defer func() { // the decompressors are not ours, and what they read is anyone's
+	defer func() { // the decompressors are from other projects, and their input is untrusted
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%v", p)
 		}
@@ -100,7 +99,7 @@ func (d *decoder) run(open func(io.Reader) (io.Reader, error)) (err error) {
 	return nil
 }
 
-// openers has the content codings that are in use.
+// openers has the common content codings.
 var openers = map[string]func(io.Reader) (io.Reader, error){
 	"gzip":   func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"x-gzip": func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
@@ -108,7 +107,7 @@ var openers = map[string]func(io.Reader) (io.Reader, error){
 	"zstd": func(r io.Reader) (io.Reader, error) {
 		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	},
-	// Some servers leave out what zlib puts around it.
+	// Some servers send raw deflate, without zlib's format.
 	"deflate": func(r io.Reader) (io.Reader, error) {
 		b := r.(*bufio.Reader)
 		head, err := b.Peek(2)
@@ -122,7 +121,7 @@ var openers = map[string]func(io.Reader) (io.Reader, error){
 	},
 }
 
-// input is the decoder as its decompressor reads it.
+// input is the decompressor's view of the decoder.
 type input decoder
 
 func (i *input) Read(p []byte) (int, error) {
@@ -137,7 +136,7 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements io.Writer; it never fails. p is not kept.
+// Write implements io.Writer; it never fails. It does not keep p.
 func (d *decoder) Write(p []byte) (int, error) {
 	switch {
 	case d.wrong != "" || d.over || len(p) == 0:
@@ -145,7 +144,7 @@ func (d *decoder) Write(p []byte) (int, error) {
 		d.pass(p)
 	default:
 		d.in = p
-		d.more() // when it has ended, what follows is no part of the body
+		d.more() // if it has ended, the rest is not part of the body
 		d.in = nil
 	}
 	return len(p), nil

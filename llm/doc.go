@@ -1,11 +1,9 @@
-// Package llm reads LLM API calls as they pass: what was asked of
-// which model, what it cost, and which tools it wants called.
+// Package llm observes LLM API calls: the request and the model, the cost, and the tool calls in the response.
 //
-// A Book belongs to one sandbox. It knows a call by the shape of its request
-// (see Begin), whatever the host is, since anyone can serve these APIs. A Call is fed the
-// bytes of request and answer as they pass, and never holds them up, changes or
-// keeps them: what it does not understand, or finds too long, is said in the
-// event's field incomplete, and the exchange goes on.
+// A Tracker belongs to one sandbox. It recognizes a call by the shape of its request (see Begin), for any host, since
+// any host can serve these APIs. A Call receives the bytes of request and response as they pass, and never delays,
+// changes or keeps them. If it cannot parse them, or they are too long, the event's field incomplete has the reason, and
+// the exchange continues.
 //
 //	request  -> decode -> sieve ----------> model, tools on offer
 //	answer   -> decode -> sieve ----------> JSON: one text, or an array of them
@@ -13,12 +11,11 @@
 //	                                   +--> tokens -> budget
 //	                                   +--> tool calls -> Asked
 //
-// Figures are those that the provider reports, brought to one meaning (see
-// audit.LLM). None is made up: where the provider sends none, the event has a note of it. Only the
-// budget, which has to hold all the same, is then charged what the call can
-// have cost at most if its content is text: one token a byte.
+// Token counts are those that the provider reports, converted to common definitions (see audit.LLM). They are never
+// estimated: if the provider reports none, the event has a note. Only the budget, which must be enforced in any case, is
+// then charged the maximum that the call can have cost if its content is text: one token per byte.
 //
-// Not seen as calls are WebSockets (realtime APIs), batches, answers fetched later (background
-// responses), and counting tokens costs nothing by its nature and is recorded with none.
-// Amazon's event streams are not read.
+// WebSockets (realtime APIs), batches, and responses that are fetched later (background responses) are not observed as
+// calls. Requests that count tokens cost nothing, and are recorded without tokens. Amazon's event streams are not
+// supported.
 package llm

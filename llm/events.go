@@ -2,36 +2,35 @@ package llm
 
 import "bytes"
 
-// events takes server-sent events apart (WHATWG HTML, section 9.2.6, "Interpreting an
-// event stream") and hands the data of each on while it arrives; it holds nothing back.
-// Names, ids and retry times of events are of no use here.
+// events parses server-sent events (WHATWG HTML, section 9.2.6, "Interpreting an event stream") and passes on the data
+// of each as it arrives, without buffering. It ignores names, ids and retry times of events.
 //
 //	       field name        ':'           value         end of line
 //	begin -----------> name -----> space ----------> value ----------> begin
 //	  |                  | not "data"                                    ^
 //	  | ':'              v               end of line                     |
 //	  +----------------> skip -------------------------------------------+
-//	  | end of line, after data: the event is whole
+//	   |                  end of line, after data: the event is complete
 //
-// Lines end with LF, CR or CR LF. What stands after the last empty line is no event.
+// Lines end with LF, CR or CR LF. Text after the last empty line is not an event.
 type events struct {
 	data  func(p []byte) // a piece of an event's data
-	whole func()         // the event whose data was handed on has ended
+	whole func()         // the event whose data was passed on has ended
 
 	state lineState
-	name  []byte // of the field, up to one byte more than "data" has
-	bom   int    // how much of a byte order mark was seen, -1 where none can be any more
-	cr    bool   // the last byte was a CR: an LF now belongs to it
+	name  []byte // of the field, up to one byte more than "data"
+	bom   int    // bytes of a byte order mark so far, -1 where none is possible
+	cr    bool   // the last byte was a CR: a following LF belongs to it
 	begun bool   // the event has data
 }
 
 type lineState byte
 
 const (
-	inName  lineState = iota // also at a line's begin
-	inSpace                  // behind "data:", where one space is left out
+	inName  lineState = iota // also at a line's start
+	inSpace                  // after "data:", where one space is ignored
 	inValue                  // of data
-	inRest                   // of a line that does not matter
+	inRest                   // of an ignored line
 )
 
 const byteOrderMark = "\xEF\xBB\xBF"
@@ -60,11 +59,11 @@ func (e *events) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// mark leaves out a byte order mark at the stream's begin.
+// mark skips a byte order mark at the stream's start.
 func (e *events) mark(p []byte) []byte {
 	for e.bom < len(byteOrderMark) && len(p) > 0 {
 		if p[0] != byteOrderMark[e.bom] {
-			// It was none: what was taken for one is the begin of a field's name that no one knows.
+			// It was not a byte order mark: the bytes are the start of an unknown field's name.
 			if e.bom > 0 {
 				e.state = inRest
 			}
@@ -79,7 +78,7 @@ func (e *events) mark(p []byte) []byte {
 	return p
 }
 
-// within takes bytes up to the line's end, or to the next state.
+// within processes bytes up to the line's end, or to the next state.
 func (e *events) within(p []byte) []byte {
 	switch e.state {
 	case inName:

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Finish ends the call and returns what is to be recorded. err is why the exchange broke off, nil
-// if it did not. It is to be called once; later calls return nil.
+// Finish ends the call and returns the event to record. err is why the exchange is incomplete, or nil. Further calls
+// return nil.
 func (c *Call) Finish(err error) *audit.LLM {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,16 +40,16 @@ func (c *Call) Finish(err error) *audit.LLM {
 	}
 	failed := why != "" || !c.success() || c.answer.fault != ""
 	e := c.event(reasons)
-	e.Retry = c.book.broken.ended(strings.Join([]string{c.shape.provider, c.req.Host, c.req.Path, e.RequestSHA256}, " "), c.req.Began, failed)
+	e.Retry = c.tracker.broken.ended(strings.Join([]string{c.shape.provider, c.req.Host, c.req.Path, e.RequestSHA256}, " "), c.req.Began, failed)
 	return e
 }
 
-// trouble returns why the answer is not whole, or nothing.
+// trouble returns why the response is incomplete, or "".
 func (c *Call) trouble(err error) string {
 	a := &c.answer
 	switch {
 	case c.stream && a.ended && a.usage.last:
-		return "" // the client need not wait for more
+		return "" // the client need not wait for the rest
 	case err != nil:
 		return "the exchange broke off: " + string(whole(err.Error(), maxWords))
 	case c.in == nil:
@@ -70,7 +70,7 @@ func (c *Call) trouble(err error) string {
 	return ""
 }
 
-// reasons returns all that makes the event incomplete. why is the answer's trouble.
+// reasons returns all reasons why the event is incomplete. why is the result of trouble.
 func (c *Call) reasons(why string) (all notes) {
 	a := &c.answer
 	if why != "" {
@@ -94,16 +94,16 @@ func (c *Call) reasons(why string) (all notes) {
 	return append(all, a.notes...)
 }
 
-// billed reports whether calls of this kind cost anything.
+// billed reports whether calls of this API cost anything.
 func (c *Call) billed() bool { return c.shape.api != apiCount }
 
-// charge has the budget pay what was not reported, as far as it can be known: there are at most as many
-// tokens as bytes of text. Otherwise a client that breaks off before the report, or does
-// not ask for one, could go on for ever. It returns how many were charged.
+// charge charges the budget for tokens that were not reported, at the maximum: one token per byte of text. Otherwise a
+// client that disconnects before the report, or does not request it, could evade the budget. It returns the number of
+// tokens charged.
 func (c *Call) charge() (tokens int64) {
 	u := c.answer.usage
-	refused := c.answer.fault != "" && c.answer.content == 0 // the provider gave nothing for it
-	if c.book.budget == 0 || !c.success() || !c.billed() || refused {
+	refused := c.answer.fault != "" && c.answer.content == 0 // the provider generated nothing
+	if c.tracker.budget == 0 || !c.success() || !c.billed() || refused {
 		return 0
 	}
 	total := u.total()
@@ -113,7 +113,7 @@ func (c *Call) charge() (tokens int64) {
 	if !u.last && c.shape.api != apiEmbeddings && c.shape.api != apiEmbed {
 		bytes := c.answer.content
 		if c.texts == 0 {
-			bytes = c.got // nothing of it was understood
+			bytes = c.got // nothing of it was parsed
 		}
 		total += max(bytes-u.output, 0)
 	}
@@ -122,7 +122,7 @@ func (c *Call) charge() (tokens int64) {
 	return tokens
 }
 
-// event returns the call for the record.
+// event returns the call's event for the record.
 func (c *Call) event(incomplete notes) *audit.LLM {
 	a, u := &c.answer, &c.answer.usage
 	e := &audit.LLM{
@@ -132,7 +132,7 @@ func (c *Call) event(incomplete notes) *audit.LLM {
 		Tools: c.asked.offers(), ToolCalls: a.tools.event(),
 		StopReason: whole(a.stop, maxName), Status: c.status, Error: whole(a.fault, maxWords), Stream: c.stream,
 		Incomplete: strings.Join(incomplete, "; "), DurationNS: time.Since(c.req.Began).Nanoseconds(),
-		Spent: c.book.spent.Load(), Budget: c.book.budget,
+		Spent: c.tracker.spent.Load(), Budget: c.tracker.budget,
 	}
 	if c.sent > 0 {
 		e.RequestSHA256 = hex.EncodeToString(c.sum.Sum(nil))
@@ -143,7 +143,7 @@ func (c *Call) event(incomplete notes) *audit.LLM {
 	return e
 }
 
-// offers returns the names of the tools on offer; of those without one, their type.
+// offers returns the names of the offered tools, or their types if they have no name.
 func (q *question) offers() (names []audit.Text) {
 	all := append(q.Tools, q.Old...)
 	if q.Request != nil {

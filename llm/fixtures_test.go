@@ -23,8 +23,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// fixture is an exchange as in testdata: a request line and its body, the answer's
-// status, fields and body, and the event that is wanted.
+// fixture is an exchange in testdata: a request line and body, the response's status, fields and body, and the expected
+// event.
 type fixture struct {
 	name    string
 	method  string
@@ -36,7 +36,7 @@ type fixture struct {
 	want    []byte
 }
 
-// load returns all exchanges of testdata.
+// load returns all exchanges in testdata.
 func load(t testing.TB) (all []fixture) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -68,8 +68,8 @@ func load(t testing.TB) (all []fixture) {
 	return all
 }
 
-// play passes an exchange through a call, its bodies in pieces of the sizes that cut gives.
-func (f *fixture) play(b *Book, cut func(left int) int) *audit.LLM {
+// play passes an exchange through a call, with the bodies in pieces of the sizes that cut returns.
+func (f *fixture) play(b *Tracker, cut func(left int) int) *audit.LLM {
 	c := b.Begin(Request{Method: f.method, Host: "llm.example", Path: f.path})
 	pieces(f.request, cut, c.Request)
 	c.Response(f.status, f.header)
@@ -77,7 +77,7 @@ func (f *fixture) play(b *Book, cut func(left int) int) *audit.LLM {
 	return c.Finish(nil)
 }
 
-// pieces gives p to f piece by piece, in a buffer that is overwritten afterwards.
+// pieces passes p to f in pieces, in a buffer that is overwritten afterwards.
 func pieces(p []byte, cut func(left int) int, f func([]byte)) {
 	buf := make([]byte, len(p))
 	for len(p) > 0 {
@@ -91,14 +91,14 @@ func pieces(p []byte, cut func(left int) int, f func([]byte)) {
 func atOnce(left int) int { return left }
 func byOne(int) int       { return 1 }
 
-// stable leaves out what differs from time to time.
+// stable removes the fields that vary between runs.
 func stable(e *audit.LLM) *audit.LLM {
 	c := *e
 	c.DurationNS, c.FirstTokenNS, c.Spent = 0, 0, 0
 	return &c
 }
 
-// wanted reads the event that a fixture wants: arguments have to have their own digest, or that of digest_of.
+// wanted parses the expected event of a fixture: arguments must have their own digest, or that of digest_of.
 func (f *fixture) wanted(t testing.TB) *audit.LLM {
 	var want struct {
 		audit.LLM
@@ -136,7 +136,7 @@ func same(t *testing.T, got, want *audit.LLM) {
 func TestFixtures(t *testing.T) {
 	for _, f := range load(t) {
 		t.Run(f.name, func(t *testing.T) {
-			e := f.play(NewBook(0), atOnce)
+			e := f.play(NewTracker(0), atOnce)
 			same(t, stable(e), f.wanted(t))
 			if e.DurationNS <= 0 || e.FirstTokenNS > e.DurationNS {
 				t.Errorf("took %d ns, first token after %d", e.DurationNS, e.FirstTokenNS)
@@ -152,7 +152,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// However the bytes are cut, the event is the same.
+// The split into pieces does not change the event.
 func TestPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	cuts := map[string]func(int) int{
@@ -162,12 +162,12 @@ func TestPieces(t *testing.T) {
 	}
 	for _, f := range load(t) {
 		for name, cut := range cuts {
-			t.Run(f.name+"/"+name, func(t *testing.T) { same(t, stable(f.play(NewBook(0), cut)), f.wanted(t)) })
+			t.Run(f.name+"/"+name, func(t *testing.T) { same(t, stable(f.play(NewTracker(0), cut)), f.wanted(t)) })
 		}
 	}
 }
 
-// Lines may end in any way, begin with a mark, and have comments and other fields between them.
+// Lines may have any line end, begin with a byte order mark, and have comments and other fields between them.
 func TestLineEnds(t *testing.T) {
 	for _, f := range load(t) {
 		if f.header.Get("Content-Type")[:4] != "text" {
@@ -179,8 +179,8 @@ func TestLineEnds(t *testing.T) {
 			g.body = bytes.ReplaceAll(g.body, []byte("data: "), []byte(": data: {"+end+"id: 1"+end+"retry: 5"+end+"data:"))
 			g.body = append([]byte(byteOrderMark), g.body...)
 			t.Run(f.name+"/"+name, func(t *testing.T) {
-				same(t, stable(g.play(NewBook(0), atOnce)), f.wanted(t))
-				same(t, stable(g.play(NewBook(0), byOne)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0), atOnce)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
 			})
 		}
 	}
@@ -213,8 +213,8 @@ func TestCompressed(t *testing.T) {
 			w.Close()
 			g.body = packed.Bytes()
 			t.Run(f.name+"/"+coding, func(t *testing.T) {
-				same(t, stable(g.play(NewBook(0), atOnce)), f.wanted(t))
-				same(t, stable(g.play(NewBook(0), byOne)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0), atOnce)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
 			})
 		}
 	}

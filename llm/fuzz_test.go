@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// fuzzed checks that a provider's answers, and whatever else comes, are read without
-// a panic, the same however they are cut, and within the bounds.
+// fuzzed checks that arbitrary responses are parsed without a panic, within the limits, and with the same result for
+// every split into pieces.
 func fuzzed(f *testing.F, provider string) {
 	for _, x := range load(f) {
 		if s, _ := shapeOf(x.method, x.path); s.provider == provider {
@@ -22,8 +22,8 @@ func fuzzed(f *testing.F, provider string) {
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		x := &fixture{method: "POST", path: path, request: request, status: int(status), header: http.Header{"Content-Type": {kind}, "Content-Encoding": {coding}}, body: answer}
-		b := NewBook(1000)
-		one, other := x.play(b, atOnce), x.play(NewBook(1000), func(left int) int { return 1 + r.IntN(left) })
+		b := NewTracker(1000)
+		one, other := x.play(b, atOnce), x.play(NewTracker(1000), func(left int) int { return 1 + r.IntN(left) })
 		if !reflect.DeepEqual(stable(one), stable(other)) {
 			t.Errorf("%+v\n%+v", one, other)
 		}
@@ -42,7 +42,7 @@ func FuzzShape(f *testing.F) {
 	for _, x := range load(f) {
 		f.Add(x.path)
 	}
-	f.Add("/İİİİİİİİ:rawPredict") // letters that are longer in small
+	f.Add("/İİİİİİİİ:rawPredict") // letters that are longer in lower case
 	f.Fuzz(func(t *testing.T, path string) {
 		s, ok := shapeOf("POST", path)
 		if ok && (s.provider == "" || s.api == "") {
@@ -55,9 +55,9 @@ func FuzzAsked(f *testing.F) {
 	f.Add(`{"command":"ls -l"}`, "sh", "-c", "ls -l")
 	f.Add(`[["a b","c"],"xyz"]`, "", "-", "\x00")
 	f.Fuzz(func(t *testing.T, args, a, b, c string) {
-		book := NewBook(0)
-		book.asked.add("m1", "t", []byte(args))
-		call, tool := book.Asked([]string{a, b, c})
+		tracker := NewTracker(0)
+		tracker.asked.add("m1", "t", []byte(args))
+		call, tool := tracker.Asked([]string{a, b, c})
 		if (call == "") != (tool == "") {
 			t.Error(call, tool)
 		}

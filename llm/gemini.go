@@ -2,15 +2,15 @@ package llm
 
 import "encoding/json"
 
-// geminiKeep is what matters of Gemini's answers (Gemini API reference, "GenerateContentResponse"
-// and "UsageMetadata"). A stream is a row of such answers, as events or as a JSON array.
+// geminiKeep are the members that are needed of Gemini's responses (Gemini API reference, "GenerateContentResponse" and
+// "UsageMetadata"). A stream is a sequence of such responses, as events or as a JSON array.
 var geminiKeep = func() keep {
 	k := keep{
 		"error": nil, "modelVersion": nil, "usageMetadata": nil,
 		"promptFeedback": {"blockReason": nil},
 		"candidates":     {"index": nil, "finishReason": nil, "content": {"parts": {"text": nil, "functionCall": nil}}},
 	}
-	all := keep{"response": k} // of the API behind Google's own command line tools
+	all := keep{"response": k} // of the API of Google's command line tools
 	for name, sub := range k {
 		all[name] = sub
 	}
@@ -42,14 +42,14 @@ type geminiAnswer struct {
 }
 
 type geminiUsage struct {
-	Prompt     *count `json:"promptTokenCount"` // with those of the cache
+	Prompt     *count `json:"promptTokenCount"` // including cached tokens
 	ToolUse    count  `json:"toolUsePromptTokenCount"`
 	Cached     count  `json:"cachedContentTokenCount"`
 	Candidates count  `json:"candidatesTokenCount"`
-	Thoughts   count  `json:"thoughtsTokenCount"` // beside those of the candidates
+	Thoughts   count  `json:"thoughtsTokenCount"` // not included in the candidates' tokens
 }
 
-// gemini reads an answer, or a piece of one in the same form.
+// gemini parses a response, or a piece of one in the same format.
 func (a *answer) gemini(text []byte) error {
 	var m struct {
 		geminiAnswer
@@ -93,7 +93,7 @@ func (a *answer) geminiAnswer(m *geminiAnswer) {
 			n.input, n.in = a.sum(*u.Prompt, u.ToolUse), true
 		}
 		a.usage.raise(n)
-		// Each report is of all so far; the one that comes with the end is the last.
+		// Reports are cumulative; the one with the end is the last.
 		a.usage.last = a.ended
 	}
 }

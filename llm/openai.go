@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// chatKeep is what matters of chat completions, their chunks, completions and embeddings
-// (OpenAI API reference, "Chat Completions", "Chat Completions streaming", "Completions", "Embeddings").
+// chatKeep are the members that are needed of chat completions, their chunks, completions and embeddings (OpenAI API
+// reference, "Chat Completions", "Chat Completions streaming", "Completions", "Embeddings").
 var chatKeep = func() keep {
 	message := keep{"content": nil, "refusal": nil, "reasoning": nil, "reasoning_content": nil, "tool_calls": nil, "function_call": nil}
 	return keep{
@@ -16,7 +16,7 @@ var chatKeep = func() keep {
 }()
 
 type openaiUsage struct {
-	Prompt        *count        `json:"prompt_tokens"` // with those of the cache
+	Prompt        *count        `json:"prompt_tokens"` // including cached tokens
 	Completion    count         `json:"completion_tokens"`
 	PromptDetails *openaiDetail `json:"prompt_tokens_details"`
 	OutputDetails *openaiDetail `json:"completion_tokens_details"`
@@ -34,8 +34,8 @@ type openaiDetail struct {
 	Reasoning count `json:"reasoning_tokens"`
 }
 
-// openaiUsage takes a report. Where the total is more than input and output, those of
-// reasoning are not in the output (xAI's and Gemini's ways of speaking OpenAI's).
+// openaiUsage adds a usage report. If the total is more than input and output, the output does not include reasoning
+// tokens (in the OpenAI-compatible APIs of xAI and Gemini).
 func (a *answer) openaiUsage(u *openaiUsage) {
 	if u == nil {
 		return
@@ -67,7 +67,7 @@ type chatMessage struct {
 	Reasoning string          `json:"reasoning"`
 	Thoughts  string          `json:"reasoning_content"`
 	Calls     []chatCall      `json:"tool_calls"`
-	Function  *chatFunction   `json:"function_call"` // of old
+	Function  *chatFunction   `json:"function_call"` // deprecated
 }
 
 type chatCall struct {
@@ -83,7 +83,7 @@ type chatFunction struct {
 	Input     string `json:"input"` // of a custom tool
 }
 
-// chat reads a chat completion, or a chunk of one; also completions and embeddings.
+// chat parses a chat completion, or a chunk of one; also completions and embeddings.
 func (a *answer) chat(text []byte) error {
 	var m struct {
 		Model   string          `json:"model"`
@@ -122,7 +122,7 @@ func (a *answer) chat(text []byte) error {
 	return err
 }
 
-// chatMessage reads a message, or what is new of one.
+// chatMessage parses a message, or the new part of one.
 func (a *answer) chatMessage(choice int, m *chatMessage, whole bool) {
 	if m == nil {
 		return
@@ -152,8 +152,8 @@ func (a *answer) chatMessage(choice int, m *chatMessage, whole bool) {
 	}
 }
 
-// chatCall reads a piece of a tool call. One with another id begins another, even where it has the same
-// index: not all servers count.
+// chatCall parses a piece of a tool call. Another id begins another tool call, even with the same index: not all servers
+// count.
 func (a *answer) chatCall(key callKey, id string, f *chatFunction) {
 	c := a.tools.at[key]
 	switch {
@@ -170,8 +170,8 @@ func (a *answer) chatCall(key callKey, id string, f *chatFunction) {
 	a.tools.add(c, []byte(f.Arguments+f.Input))
 }
 
-// responsesKeep is what matters of responses and the events of their streams
-// (OpenAI API reference, "Responses" and "Streaming events").
+// responsesKeep are the members that are needed of responses and the events of their streams (OpenAI API reference,
+// "Responses" and "Streaming events").
 var responsesKeep = func() keep {
 	item := keep{"type": nil, "id": nil, "call_id": nil, "name": nil, "arguments": nil, "input": nil, "action": nil}
 	response := keep{
@@ -209,10 +209,10 @@ type responseItem struct {
 	Action    json.RawMessage `json:"action"` // of a shell, a search, a computer
 }
 
-// isCall: function_call, custom_tool_call, local_shell_call, mcp_call, ...
+// isCall reports whether the item is a tool call: function_call, custom_tool_call, local_shell_call, mcp_call, ...
 func (i *responseItem) isCall() bool { return strings.HasSuffix(i.Type, "_call") }
 
-// args are the arguments, exactly as they came.
+// args returns the unchanged arguments.
 func (i *responseItem) args() []byte {
 	if s := i.Arguments + i.Input; s != "" {
 		return []byte(s)
@@ -220,7 +220,7 @@ func (i *responseItem) args() []byte {
 	return i.Action
 }
 
-// responses reads a response, or one event of its stream.
+// responses parses a response, or one event of its stream.
 func (a *answer) responses(text []byte) error {
 	var m struct {
 		response
@@ -238,7 +238,7 @@ func (a *answer) responses(text []byte) error {
 	case m.Type == "error":
 		a.failed(m.Error)
 		if a.fault == "" {
-			a.failed(text) // its words stand in the event itself
+			a.failed(text) // the error's message is in the event itself
 		}
 	case m.Type == "" || m.Object != "":
 		a.response(&m.response)
@@ -258,11 +258,11 @@ func (a *answer) responses(text []byte) error {
 	return err
 }
 
-// responseDelta reads what is new of text or arguments.
+// responseDelta parses new text or arguments.
 func (a *answer) responseDelta(key callKey, kind string, raw json.RawMessage) {
 	var piece string
 	if json.Unmarshal(raw, &piece) != nil {
-		return // of something that is no text
+		return // not text
 	}
 	a.came(len(piece))
 	switch kind {
@@ -271,7 +271,7 @@ func (a *answer) responseDelta(key callKey, kind string, raw json.RawMessage) {
 	}
 }
 
-// item reads an item of the output that has begun or is whole.
+// item parses an output item that has begun or is complete.
 func (a *answer) item(key callKey, i *responseItem, whole bool) {
 	if !i.isCall() {
 		return
@@ -290,7 +290,7 @@ func (a *answer) item(key callKey, i *responseItem, whole bool) {
 	}
 }
 
-// response reads a response as it is now: at the stream's begin, or when it has ended.
+// response parses a response's current state: at the start of the stream, or at its end.
 func (a *answer) response(r *response) {
 	a.model = or(r.Model, a.model)
 	a.failed(r.Error)

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// streamed takes a stream apart as the standard's text says, with all of it at hand
-// (WHATWG HTML, section 9.2.6): the slow oracle of events.
+// streamed parses a complete stream as the standard describes (WHATWG HTML, section 9.2.6): it is the slow oracle of
+// events.
 func streamed(stream string) (events []string) {
 	stream = strings.TrimPrefix(stream, byteOrderMark)
 	stream = strings.ReplaceAll(strings.ReplaceAll(stream, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(stream, "\n")
 	data := ""
-	for _, line := range lines[:len(lines)-1] { // the last has no end
+	for _, line := range lines[:len(lines)-1] { // the last line has no end
 		if line == "" {
 			if data != "" {
 				events = append(events, strings.TrimSuffix(data, "\n"))
@@ -32,14 +32,14 @@ func streamed(stream string) (events []string) {
 	return events
 }
 
-// taken takes it apart as events does, in pieces.
+// taken parses the stream with events, in pieces.
 func taken(stream string, cut func(int) int) (all []string) {
 	var data []byte
 	e := &events{
 		data:  func(p []byte) { data = append(data, p...) },
 		whole: func() { all, data = append(all, string(data)), nil },
 	}
-	// What was handed on of an event that the stream's end cut off is no one's.
+	// Ignore data of an event that the stream's end truncated.
 	pieces([]byte(stream), cut, func(p []byte) { e.Write(p) })
 	return all
 }
@@ -74,7 +74,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// sifted is what a sieve leaves of a value: the slow oracle.
+// sifted returns what a sieve keeps of a value: it is the slow oracle.
 func sifted(v any, k keep) any {
 	if k == nil {
 		return v
@@ -100,7 +100,7 @@ func sifted(v any, k keep) any {
 
 var someKeep = keep{"a": nil, "b": {"c": nil, "d": {"a": nil}}, "ü": nil}
 
-// sieve returns the texts that a sieve leaves.
+// sieve returns the texts that a sieve returns.
 func sieved(text []byte, k keep, cut func(int) int) (texts [][]byte, s *sieve) {
 	s = &sieve{keep: k, limit: 1 << 20, whole: func(text []byte) { texts = append(texts, bytes.Clone(text)) }}
 	pieces(text, cut, func(p []byte) { s.Write(p) })
@@ -113,10 +113,10 @@ func checkSieve(t *testing.T, text []byte, cut func(int) int) {
 	var v any
 	texts, s := sieved(text, someKeep, cut)
 	if json.Unmarshal(text, &v) != nil {
-		return // what it leaves of something else is for others to judge; it must only end
+		return // encoding/json rejects what remains of other text; the sieve only must end
 	}
 	if hasTwins(text) {
-		return // which of two members counts is not the sieve's to say
+		return // the sieve does not decide which of two members counts
 	}
 	want := []any{v}
 	if list, ok := v.([]any); ok {
@@ -136,7 +136,7 @@ func checkSieve(t *testing.T, text []byte, cut func(int) int) {
 	}
 }
 
-// hasTwins reports whether an object in a text has two members of one name.
+// hasTwins reports whether an object in a text has two members with one name.
 func hasTwins(text []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var open []map[string]bool // nil: an array
@@ -199,7 +199,7 @@ func TestSieve(t *testing.T) {
 	}
 }
 
-// What matters is left byte for byte as it came.
+// Kept values are unchanged, byte for byte.
 func TestSieveLeavesBytes(t *testing.T) {
 	const input = `{"b":{"c": { "z" :1,"y":[ 1 , "\u00e9\/" ] ,  "x" : {  } }, "q":1}}`
 	texts, _ := sieved([]byte(input), someKeep, byOne)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Names of the APIs, as they stand in events.
+// Names of the APIs, as in events.
 const (
 	apiMessages    = "messages"     // anthropic: POST .../v1/messages
-	apiComplete    = "complete"     // anthropic: POST .../v1/complete, of old
+	apiComplete    = "complete"     // anthropic: POST .../v1/complete, deprecated
 	apiCount       = "count_tokens" // anthropic and gemini: no model runs, nothing is billed
 	apiChat        = "chat"         // openai: POST .../chat/completions
 	apiResponses   = "responses"    // openai: POST .../responses
@@ -26,15 +26,14 @@ const (
 	gemini    = "gemini"
 )
 
-// shape is what a request's method and path say about it.
+// shape is the information in a request's method and path.
 type shape struct {
 	provider, api string
 	model         string // where the path names it
 }
 
-// shapeOf returns the shape of a call, or false. It compares the path as servers do that
-// decode it first, are careless about slashes and the case of letters: a call that a
-// server would take for one must not go by unseen.
+// shapeOf returns the shape of a call, or false. It compares the path like servers that decode it first, and ignore
+// extra slashes and case: a request that a server accepts as a call must not pass unrecognized.
 //
 // Base URLs differ (/v1, /api/v1, /openai/deployments/NAME, ...), so the end of the path decides.
 func shapeOf(method, target string) (shape, bool) {
@@ -71,7 +70,7 @@ func shapeOf(method, target string) (shape, bool) {
 	return s, ok
 }
 
-// ending knows the APIs whose path's end is their name.
+// ending recognizes the APIs whose name is the end of the path.
 func ending(at func(int) string) (shape, bool) {
 	switch at(0) {
 	case "completions":
@@ -95,7 +94,7 @@ func ending(at func(int) string) (shape, bool) {
 	return shape{}, false
 }
 
-// verb knows Google's way: MODEL:VERB. publisher is where Vertex AI says whose model it is.
+// verb recognizes Google's paths, MODEL:VERB. publisher is the owner of the model in a Vertex AI path.
 func verb(model, v, publisher string) (shape, bool) {
 	switch v {
 	case "generatecontent", "streamgeneratecontent":
@@ -116,7 +115,7 @@ func verb(model, v, publisher string) (shape, bool) {
 	return shape{}, false
 }
 
-// deployment returns the model that an Azure path names.
+// deployment returns the model in an Azure path.
 func deployment(seg, whole []string) string {
 	for i, s := range seg {
 		if s == "deployments" && i+1 < len(seg) {

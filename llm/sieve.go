@@ -2,48 +2,47 @@ package llm
 
 import "encoding/json"
 
-// keep lists the members of a JSON text matter: those named, and of them what
-// their own keep says; nil: all. Arrays are looked through: what is said holds for each element.
+// keep lists the needed members of a JSON text, each with the keep of its value; nil: all. A keep applies to each
+// element of an array.
 type keep map[string]keep
 
-// sieve reads JSON texts (RFC 8259) as they arrive and hands each on when it is
-// whole, without the members that do not matter. Their length is of no consequence,
-// and what remains is byte for byte as it came.
+// sieve parses JSON texts (RFC 8259) as they arrive and passes each on when it is complete, without the members that are
+// not needed, which can have any length. The rest is unchanged, byte for byte.
 //
-// It looks at the structure only: what it hands on may still be wrong inside, and
-// is for encoding/json to judge. Of an array at the top, each element is a text.
+// It checks only the structure: the texts may still be invalid, and encoding/json must check them. Each element of an
+// array at the top level is a text.
 type sieve struct {
 	keep  keep
-	whole func(text []byte) // a text; not valid after the call
-	limit int               // bytes of a text that are kept
+	whole func(text []byte) // called with a text, which is not valid after the call
+	limit int               // maximum size of a text
 
 	out   []byte
 	stack []container
 	tops  int    // 1 inside of a top-level array
-	mode  mode   // inside of a string, a word, or between
+	mode  mode   // inside of a string or a word, or between
 	esc   bool   // the string's last byte was a backslash
-	key   []byte // raw bytes of the member's name that is being read, without quotes
-	drop  int    // depth at which a member began that does not matter; 0: none
-	wrong string // why nothing more is read; empty: all is well
+	key   []byte // raw bytes of the current member's name, without quotes
+	drop  int    // depth at which an ignored member began; 0: none
+	wrong string // why parsing stopped; empty: no error
 }
 
-// container is an object or array that is open.
+// container is an open object or array.
 type container struct {
 	object bool
-	copied bool // something of it is in out: a comma comes first
+	copied bool // it has output: a comma is needed before more
 	keep   keep
-	all    bool // all of it matters
+	all    bool // all of it is needed
 	next   slot
 }
 
-// slot is what comes next in a container.
+// slot is what can follow in a container.
 type slot byte
 
 const (
 	slotKey   slot = iota // of an object: a name, or the end
-	slotColon             // behind a name
+	slotColon             // after a name
 	slotValue             // a value, or an array's end
-	slotComma             // behind a value
+	slotComma             // after a value
 )
 
 type mode byte
@@ -60,25 +59,25 @@ const (
 	maxKey   = 1024 // bytes of a member's name
 )
 
-// reset forgets a text that is not whole.
+// reset discards an incomplete text.
 func (s *sieve) reset() {
 	s.out, s.stack, s.key = s.out[:0], s.stack[:0], s.key[:0]
 	s.tops, s.mode, s.esc, s.drop, s.wrong = 0, between, false, 0, ""
 }
 
-// idle reports that no text has begun.
+// idle reports whether no text has begun.
 func (s *sieve) idle() bool {
 	return len(s.stack) == 0 && s.tops == 0 && s.mode == between
 }
 
-// end ends the input: a word at the top is whole only then.
+// end ends the input: it completes a word at the top level.
 func (s *sieve) end() {
 	if s.wrong == "" && s.mode == inWord {
 		s.word()
 	}
 }
 
-// Write implements io.Writer; it never fails. After something that is no JSON it ignores what comes.
+// Write implements io.Writer; it never fails. After a syntax error it ignores its input.
 func (s *sieve) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 && s.wrong == "" {
@@ -95,7 +94,7 @@ func (s *sieve) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// inString takes bytes up to a string's end.
+// inString processes bytes up to a string's end.
 func (s *sieve) inString(p []byte) []byte {
 	i := 0
 	for ; i < len(p); i++ {
@@ -141,7 +140,7 @@ func (s *sieve) closed() {
 	s.named()
 }
 
-// inWord takes bytes up to a number's or literal's end.
+// inWord processes bytes up to a number's or literal's end.
 func (s *sieve) inWord(p []byte) []byte {
 	for i, c := range p {
 		switch c {
@@ -160,7 +159,7 @@ func (s *sieve) word() {
 	s.valueEnded()
 }
 
-// structure takes a byte outside of strings and words.
+// structure processes a byte outside of strings and words.
 func (s *sieve) structure(c byte) {
 	top := s.top()
 	switch c {
@@ -175,7 +174,7 @@ func (s *sieve) structure(c byte) {
 			return // between elements of the top-level array
 		}
 		if top == nil || top.next != slotComma {
-			s.wrong = "a comma stands where none can"
+			s.wrong = "an unexpected comma"
 			return
 		}
 		top.next = slotValue
@@ -187,7 +186,7 @@ func (s *sieve) structure(c byte) {
 		}
 	case ':':
 		if top == nil || top.next != slotColon {
-			s.wrong = "a colon stands where none can"
+			s.wrong = "an unexpected colon"
 			return
 		}
 		top.next = slotValue
@@ -209,7 +208,7 @@ func (s *sieve) structure(c byte) {
 	}
 }
 
-// space keeps white space only where all matters, so that a value's bytes are as they came.
+// space keeps white space only where everything is needed, so that a value's bytes are unchanged.
 func (s *sieve) space(c byte) {
 	if top := s.top(); top != nil && top.all && s.drop == 0 {
 		s.copy([]byte{c})
@@ -223,7 +222,7 @@ func (s *sieve) top() *container {
 	return &s.stack[len(s.stack)-1]
 }
 
-// named decides on a member whose name was read.
+// named decides on a member after its name.
 func (s *sieve) named() {
 	top := s.top()
 	top.next = slotColon
@@ -242,7 +241,7 @@ func (s *sieve) named() {
 	s.copy([]byte{'"'})
 }
 
-// name is the member's name without escapes.
+// name returns the member's name without escapes.
 func (s *sieve) name() string {
 	for _, c := range s.key {
 		if c == '\\' {
@@ -256,7 +255,7 @@ func (s *sieve) name() string {
 	return string(s.key)
 }
 
-// comma puts one before a member or an element, unless it has come by itself.
+// comma writes a comma before a member or an element, unless it was copied.
 func (s *sieve) comma(top *container) {
 	if top.copied && !top.all {
 		s.copy([]byte{','})
@@ -264,14 +263,14 @@ func (s *sieve) comma(top *container) {
 	top.copied = true
 }
 
-// valueBegins reports whether a value can stand here.
+// valueBegins reports whether a value is expected here.
 func (s *sieve) valueBegins() bool {
 	top := s.top()
 	if top == nil {
 		return true
 	}
 	if top.next != slotValue {
-		s.wrong = "a value stands where none can"
+		s.wrong = "an unexpected value"
 		return false
 	}
 	if !top.object && s.drop == 0 {
@@ -280,7 +279,7 @@ func (s *sieve) valueBegins() bool {
 	return true
 }
 
-// valueEnded is called behind each value.
+// valueEnded is called after each value.
 func (s *sieve) valueEnded() {
 	top := s.top()
 	if top == nil {
@@ -325,18 +324,18 @@ func (s *sieve) open(c byte) {
 	s.stack = append(s.stack, n)
 }
 
-// close ends one.
+// close ends an object or array.
 func (s *sieve) close(c byte) {
 	top := s.top()
 	if top == nil {
 		if c != ']' || s.tops != 1 {
-			s.wrong = "a bracket closes what is not open"
+			s.wrong = "an unmatched closing bracket"
 		}
 		s.tops = 0
 		return
 	}
 	if top.object != (c == '}') || top.next == slotColon || top.object && top.next == slotValue {
-		s.wrong = "a bracket closes what is not open"
+		s.wrong = "an unmatched closing bracket"
 		return
 	}
 	s.copy([]byte{c})
@@ -344,7 +343,7 @@ func (s *sieve) close(c byte) {
 	s.valueEnded()
 }
 
-// copy adds to the text, unless the member does not matter.
+// copy adds to the text, unless the member is ignored.
 func (s *sieve) copy(p []byte) {
 	if s.drop != 0 {
 		return

@@ -6,16 +6,15 @@ import (
 	"strconv"
 )
 
-// count is a number of tokens as a provider writes it: an integer, or null
-// where there is none. What cannot be one becomes incredible.
+// count is a number of tokens in a provider's report: an integer, or null for none. Other values become incredible.
 type count int64
 
 const (
-	maxCount   = 1 << 40 // tokens of one call that are believed at most
+	maxCount   = 1 << 40 // the maximum that is accepted for one call
 	incredible = count(-1)
 )
 
-// UnmarshalJSON implements json.Unmarshaler; it never fails, so that the rest of the text is read.
+// UnmarshalJSON implements json.Unmarshaler; it never fails, so that the rest of the text is parsed.
 func (c *count) UnmarshalJSON(b []byte) error {
 	if bytes.Equal(b, []byte("null")) {
 		return nil
@@ -29,16 +28,16 @@ func (c *count) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// usage is what a call cost, as audit.LLM means it, as far as it was reported.
+// usage is the reported cost of a call, as audit.LLM defines it.
 type usage struct {
 	input, output         int64
 	read, write, thinking int64
 
 	in   bool // input was reported
-	last bool // output is what it will be
+	last bool // output is final
 }
 
-// raise takes what is reported now. Figures within a stream are those so far, hence never shrink.
+// raise adds a report. Reports within a stream are cumulative, so counts never decrease.
 func (u *usage) raise(n usage) {
 	u.input, u.output = max(u.input, n.input), max(u.output, n.output)
 	u.read, u.write, u.thinking = max(u.read, n.read), max(u.write, n.write), max(u.thinking, n.thinking)

@@ -9,39 +9,39 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Bounds of tool calls in one answer.
+// Limits of the tool calls in one response.
 const (
-	maxToolCalls = 256       // more are counted only
-	maxArgs      = 256 << 10 // bytes of arguments that are kept of one, to find the commands in them
+	maxToolCalls = 256       // further ones are only counted
+	maxArgs      = 256 << 10 // stored bytes of the arguments of one tool call, to find the commands in them
 	maxAllArgs   = 1 << 20   // and of all
-	maxArgText   = 16 << 10  // bytes of arguments in the record, of one
+	maxArgText   = 16 << 10  // bytes of the arguments of one tool call in the record
 	maxAllText   = 256 << 10 // and of all
 	maxName      = 512       // bytes of names and ids
 )
 
-// toolCall is one, as far as it has come.
+// toolCall is a tool call, so far.
 type toolCall struct {
 	id, name string
 	sum      hash.Hash // of the arguments
 	size     int64     // bytes of them
-	args     []byte    // as many as are kept
-	initial  []byte    // arguments that count when no pieces come
+	args     []byte    // the stored part
+	initial  []byte    // arguments that count if no pieces follow
 	ready    bool
 }
 
-// callKey tells apart the tool calls of one answer whose pieces arrive mixed.
+// callKey distinguishes the tool calls of one response whose pieces arrive interleaved.
 type callKey struct{ choice, index int }
 
-// toolCalls are those of one answer, in order.
+// toolCalls are the tool calls of one response, in order.
 type toolCalls struct {
 	list  []*toolCall
-	at    map[callKey]*toolCall // the latest there
+	at    map[callKey]*toolCall // the latest for each key
 	kept  int                   // bytes of arguments
-	lost  int                   // tool calls for which there was no room
-	ready func(*toolCall)       // a tool call that is whole; called once for each
+	lost  int                   // tool calls over the limit
+	ready func(*toolCall)       // called once for each complete tool call
 }
 
-// begin adds a tool call; nil: there is no room.
+// begin adds a tool call; it returns nil over the limit.
 func (t *toolCalls) begin(key callKey, id, name string) *toolCall {
 	if len(t.list) == maxToolCalls {
 		t.lost++
@@ -70,7 +70,7 @@ func (t *toolCalls) add(c *toolCall, piece []byte) {
 	}
 }
 
-// replace sets the arguments to what came whole after its pieces.
+// replace sets the arguments to the complete ones that followed the pieces.
 func (t *toolCalls) replace(c *toolCall, args []byte) {
 	if c == nil || c.ready {
 		return
@@ -81,7 +81,7 @@ func (t *toolCalls) replace(c *toolCall, args []byte) {
 	t.add(c, args)
 }
 
-// done reports that a tool call's arguments are whole.
+// done reports that a tool call's arguments are complete.
 func (t *toolCalls) done(c *toolCall) {
 	if c != nil && !c.ready {
 		c.ready = true
@@ -89,14 +89,14 @@ func (t *toolCalls) done(c *toolCall) {
 	}
 }
 
-// allDone reports that all are whole.
+// allDone reports that all are complete.
 func (t *toolCalls) allDone() {
 	for _, c := range t.list {
 		t.done(c)
 	}
 }
 
-// allDoneOf reports that a choice's tool calls are whole.
+// allDoneOf reports that a choice's tool calls are complete.
 func (t *toolCalls) allDoneOf(choice int) {
 	for key, c := range t.at {
 		if key.choice == choice {
@@ -120,9 +120,9 @@ func (t *toolCalls) event() []audit.ToolCall {
 	return list
 }
 
-// safe returns args, or the longest beginning of it that fits and ends outside of any string of
-// JSON. A cut inside of one could leave most of a secret value, which no one would then know for one.
-// So arguments that are not JSON are returned whole or not at all.
+// safe returns args, or the longest prefix that fits and ends outside of JSON strings. A cut within a string could leave
+// most of a secret value, which could no longer be recognized. Arguments that are not JSON are returned completely or
+// not at all.
 func safe(args []byte, limit int) []byte {
 	if len(args) <= limit && json.Valid(args) {
 		return args

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Book keeps the calls of one sandbox: what they cost together, and which
-// commands they asked for. It is safe for concurrent use.
-type Book struct {
+// Tracker tracks the LLM API calls of one sandbox: their total cost, and the commands in their responses. It is safe for
+// concurrent use.
+type Tracker struct {
 	budget int64
 	spent  atomic.Int64
 	calls  atomic.Uint64
@@ -21,10 +21,10 @@ type Book struct {
 	broken broken
 }
 
-// NewBook returns one. budget is how many tokens the calls may cost together, input and output; 0: no bound.
-func NewBook(budget int64) *Book { return &Book{budget: max(budget, 0)} }
+// NewTracker returns a Tracker. budget bounds the tokens of all calls, input and output; 0: no limit.
+func NewTracker(budget int64) *Tracker { return &Tracker{budget: max(budget, 0)} }
 
-// Request is the head of a request, as far as it matters.
+// Request has the parts of a request's head that a Tracker needs.
 type Request struct {
 	Method string
 	Host   string
@@ -34,14 +34,14 @@ type Request struct {
 	Began  time.Time // zero: now
 }
 
-// Begin begins a call, or returns nil if the request is none: its method and the end of its path decide,
-// since a model can be behind any host and prefix.
+// Begin begins a call. It returns nil if the request is not an LLM API call: the method and the end of the path decide,
+// since any host and path prefix can serve the API.
 //
 //	anthropic  .../v1/messages, .../v1/complete, .../messages/count_tokens, Vertex AI's
 //	           MODEL:rawPredict and :streamRawPredict, Bedrock's /model/MODEL/invoke
 //	openai     .../chat/completions, .../responses, .../completions, .../embeddings
 //	gemini     MODEL:generateContent, :streamGenerateContent, :embedContent, :batchEmbedContents, :countTokens
-func (b *Book) Begin(r Request) *Call {
+func (b *Tracker) Begin(r Request) *Call {
 	s, ok := shapeOf(r.Method, r.Path)
 	if !ok {
 		return nil
@@ -52,48 +52,48 @@ func (b *Book) Begin(r Request) *Call {
 	return newCall(b, "m"+strconv.FormatUint(b.calls.Add(1), 10), s, r)
 }
 
-// Spent returns an error once the budget is used up: no call may begin. Its words are for the caller.
-func (b *Book) Spent() error {
+// Spent returns an error if the budget is used up, and no call may begin. The text is for the client.
+func (b *Tracker) Spent() error {
 	if spent := b.spent.Load(); b.isOver(spent) {
 		return fmt.Errorf("the run's token budget is used up: %d of %d tokens are spent (limits.llm_tokens)", spent, b.budget)
 	}
 	return nil
 }
 
-// Asked returns the id of the call whose tool call asked for a command, and the tool call's, or
-// empty strings. They belong together if argv, its end or one of its arguments is a
-// string of the tool call's arguments, or a list of strings in them, or is for a shell and contains one; the
-// latest tool call counts, and only the last 128 are remembered.
-func (b *Book) Asked(argv []string) (call, tool string) { return b.asked.find(argv) }
+// Asked returns the id of the call whose response has a tool call for a command, and the id of the tool call, or empty
+// strings. The command belongs to a tool call if argv, its end or one of its arguments is a string, or a list of
+// strings, in the tool call's arguments, or is a shell command that contains one. The latest tool call counts, and only
+// the last 128 are stored.
+func (b *Tracker) Asked(argv []string) (call, tool string) { return b.asked.find(argv) }
 
-// spend adds to what is spent, and reports whether the budget is used up.
-func (b *Book) spend(tokens int64) (over bool) {
+// spend adds n tokens, and reports whether the budget is used up.
+func (b *Tracker) spend(tokens int64) (over bool) {
 	spent := b.spent.Add(tokens)
-	if spent < 0 { // more than can be counted
+	if spent < 0 { // overflow
 		b.spent.Store(math.MaxInt64 / 2)
 	}
 	return b.isOver(spent)
 }
 
-func (b *Book) isOver(spent int64) bool { return b.budget > 0 && (spent >= b.budget || spent < 0) }
+func (b *Tracker) isOver(spent int64) bool { return b.budget > 0 && (spent >= b.budget || spent < 0) }
 
-// broken remembers the latest requests that were answered with an error, or not to the end.
+// broken stores the latest requests that failed or had an incomplete response.
 type broken struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	at    map[string]*list.Element
-	order list.List // of *failure, the latest first
+	order list.List // of *failure, latest first
 }
 
 type failure struct {
 	request string
 	ended   time.Time
-	count   int // in a row
+	count   int // consecutive failures
 }
 
-// maxBroken bounds them. The oldest are forgotten.
+// maxBroken bounds the stored requests. The oldest are evicted.
 const maxBroken = 256
 
-// ended notes how a call ended, and returns how many equal ones had failed in a row when it began.
+// ended stores how a call ended, and returns how many equal ones had failed in a row when it began.
 func (f *broken) ended(request string, began time.Time, failed bool) (before int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,7 +22,7 @@ func named(t testing.TB, name string) *fixture {
 	return nil
 }
 
-func begun(b *Book, path string) *Call {
+func begun(b *Tracker, path string) *Call {
 	c := b.Begin(Request{Method: "POST", Host: "llm.example", Path: path})
 	c.Request([]byte(`{"model":"m"}`))
 	return c
@@ -31,9 +31,9 @@ func begun(b *Book, path string) *Call {
 var eventStream = http.Header{"Content-Type": {"text/event-stream"}}
 var plainJSON = http.Header{"Content-Type": {"application/json"}}
 
-// The budget counts what is reported as soon as it is.
+// Reported tokens count immediately.
 func TestBudgetWithinAStream(t *testing.T) {
-	b := NewBook(100)
+	b := NewTracker(100)
 	c := begun(b, "/v1/messages")
 	c.Response(200, eventStream)
 	for i, step := range []struct {
@@ -59,9 +59,9 @@ func TestBudgetWithinAStream(t *testing.T) {
 	}
 }
 
-// Bedrock tells in fields what models cost whose answers have another form.
+// Bedrock reports the tokens of other models in header fields.
 func TestAmazon(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	c := begun(b, "/model/amazon.nova-lite-v1%3A0/invoke")
 	h := plainJSON.Clone()
 	h.Set("X-Amzn-Bedrock-Input-Token-Count", "12")
@@ -73,17 +73,17 @@ func TestAmazon(t *testing.T) {
 	}
 }
 
-// Calls at the same time share the budget, and nothing is counted twice or lost.
+// Concurrent calls share the budget, and no token is counted twice or lost.
 func TestBudgetShared(t *testing.T) {
-	b := NewBook(16 * 35 * 2)
-	f := named(t, "anthropic-stream") // 35 tokens of input at the start, 142 of output at the end
+	b := NewTracker(16 * 35 * 2)
+	f := named(t, "anthropic-stream") // 35 input tokens at the start, 142 output tokens at the end
 	head, tail, _ := bytes.Cut(f.body, []byte("event: message_delta"))
 	var calls []*Call
 	for range 16 {
 		c := begun(b, f.path)
 		c.Response(200, f.header)
 		if c.Body(head) {
-			t.Fatal("over before its time")
+			t.Fatal("over too early")
 		}
 		calls = append(calls, c)
 	}
@@ -102,11 +102,11 @@ func TestBudgetShared(t *testing.T) {
 		t.Errorf("%d spent, %v", got, b.Spent())
 	}
 	if c := begun(b, f.path); !c.Body([]byte("x")) {
-		t.Error("a call goes on when others have spent the budget")
+		t.Error("a call continues after others have used up the budget")
 	}
 }
 
-// A client that has no figures sent, or breaks off before they come, does not get by the budget.
+// A client cannot evade the budget by not requesting usage reports, or by disconnecting before them.
 func TestBudgetWithoutUsage(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string
@@ -122,7 +122,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 			13 + 12, "the stream ended before the answer did; the provider sent no usage; the budget was charged 25 tokens more, one for each byte of text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := NewBook(1000)
+			b := NewTracker(1000)
 			call := begun(b, c.path)
 			call.Response(200, eventStream)
 			call.Body([]byte(c.body))
@@ -131,19 +131,19 @@ func TestBudgetWithoutUsage(t *testing.T) {
 				t.Errorf("%d spent: %s", e.Spent, e.Incomplete)
 			}
 			if e.InputTokens+e.OutputTokens > 102 {
-				t.Error("figures were made up")
+				t.Error("tokens were invented")
 			}
 		})
 	}
-	for _, b := range []*Book{NewBook(0), NewBook(1000)} {
+	for _, b := range []*Tracker{NewTracker(0), NewTracker(1000)} {
 		call := begun(b, "/v1/messages")
 		call.Response(200, eventStream)
 		call.Body([]byte("data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"))
 		if e := call.Finish(nil); e.Spent != 0 {
-			t.Errorf("%d spent on nothing, of %d", e.Spent, e.Budget)
+			t.Errorf("%d of %d tokens charged for a response without content", e.Spent, e.Budget)
 		}
 	}
-	b := NewBook(0)
+	b := NewTracker(0)
 	call := begun(b, "/v1/messages")
 	call.Response(200, eventStream)
 	if e := call.Finish(nil); e.Spent != 0 {
@@ -153,7 +153,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 
 func TestFiguresThatCannotBe(t *testing.T) {
 	for _, figure := range []string{"-5", "1e300", "1.5", `"7"`, "99999999999999999999", "[1]", "{}", "true"} {
-		b := NewBook(1000)
+		b := NewTracker(1000)
 		c := begun(b, "/v1/chat/completions")
 		c.Response(200, plainJSON)
 		c.Body([]byte(`{"model":"x","usage":{"prompt_tokens":3,"completion_tokens":` + figure + `}}`))
@@ -162,18 +162,18 @@ func TestFiguresThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %+v", figure, e)
 		}
 	}
-	b := NewBook(10)
+	b := NewTracker(10)
 	for range 100 {
 		b.spend(1 << 60)
 		if b.Spent() == nil {
-			t.Fatal("the budget is free again")
+			t.Fatal("the budget is available again")
 		}
 	}
 }
 
-// A request counts as a retry when an equal one failed before it began.
+// A request counts as a retry if an equal one failed before it began.
 func TestRetry(t *testing.T) {
-	b := NewBook(0)
+	b := NewTracker(0)
 	call := func(name, body string) *audit.LLM {
 		f := *named(t, name)
 		f.path, f.request = "/v1/messages", []byte(body)
@@ -198,13 +198,13 @@ func TestRetry(t *testing.T) {
 	one, other := begun(b, "/v1/messages"), begun(b, "/v1/messages")
 	one.Finish(errors.New("broken"))
 	if e := other.Finish(errors.New("broken")); e.Retry != 0 {
-		t.Error("calls at the same time are no retries of each other")
+		t.Error("concurrent calls were counted as retries")
 	}
 	for i := range 3 * maxBroken {
 		c := b.Begin(Request{Method: "POST", Path: fmt.Sprint("/", i, "/v1/messages")})
 		c.Finish(errors.New("broken"))
 	}
 	if n := len(b.broken.at); n != maxBroken || b.broken.order.Len() != n {
-		t.Error(n, "failures are remembered")
+		t.Error(n, "failures are stored")
 	}
 }
