@@ -49,7 +49,11 @@ func (c addressProbes) services() {
 		{"udplite", "UDP-Lite to an address", "udplite", 443, OtherWay},
 	} {
 		c.both("address/"+s.id, s.title, s.bypass, func(v Family) Probe {
-			return Probe{task: c.talkTo(v, s.proto, c.victim(v), s.port)}
+			p := Probe{task: c.talkTo(v, s.proto, c.victim(v), s.port)}
+			if s.proto == "udplite" { // not every kernel has it
+				p.proof = deniedOrRefused
+			}
+			return p
 		})
 	}
 }
@@ -88,7 +92,7 @@ func (c addressProbes) places() {
 	})
 	t := c.talkTo(IPv6, "tcp", netip.MustParseAddr("fe80::77"), 443)
 	t.Interface = "eth0"
-	c.add(Probe{ID: "address/linklocal-v6", Family: IPv6, Title: "a link-local address", Bypass: Rebinding, task: t})
+	c.add(Probe{ID: "address/linklocal-v6", Family: IPv6, Title: "a link-local address", Bypass: Rebinding, task: t, proof: deniedOrRefused})
 	c.both("address/multicast", "a multicast group, as DNS-SD and SSDP use them", OtherWay, func(v Family) Probe {
 		t := c.talkTo(v, "udp", v.of(netip.MustParseAddr("224.0.0.251"), netip.MustParseAddr("ff02::fb")), 5353)
 		if v == IPv6 {
@@ -218,7 +222,11 @@ func (c addressProbes) sockets() {
 		t := &task{Do: "raw", Socket: []int{s.domain, s.socket, s.proto}}
 		if s.v != "" {
 			t.Host, t.Family = c.victim(s.v).String(), s.v.number()
-			t.Send = once(strings.Repeat("\x08\x00\x00\x00", 2) + c.token())
+			echo := "\x08" // the type of an echo request
+			if s.v == IPv6 {
+				echo = "\x80"
+			}
+			t.Send = once(strings.Repeat(echo+"\x00\x00\x00", 2) + c.token())
 		}
 		c.add(Probe{ID: "socket/" + s.id, Family: s.v, Title: s.title, Bypass: RawSocket, task: t, proof: deniedOrRefused})
 	}

@@ -17,6 +17,7 @@ import (
 type Attack struct {
 	Host    *host.Host
 	Only    string       // see Suite
+	Tier    string       // see Suite
 	Version string       // of this program
 	Say     func(string) // is called with progress, a line at a time
 }
@@ -39,7 +40,7 @@ func (a Attack) Run(ctx context.Context) (outcomes []Outcome, run string, err er
 	began := time.Now()
 	if _, err = record.Record(ctx, lifecycle(start)); err == nil {
 		outcomes, err = Suite{
-			Custody: program, Env: append(os.Environ(), "CUSTODY_HOME="+a.Host.Dir), Own: record.ID, Recorder: record, Only: a.Only, Say: a.Say,
+			Custody: program, Env: append(os.Environ(), "CUSTODY_HOME="+a.Host.Dir), Own: record.ID, Recorder: record, Only: a.Only, Tier: a.Tier, Say: a.Say,
 		}.Run(ctx)
 	}
 	end := audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), ExitCode: new(int)}

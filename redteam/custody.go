@@ -21,6 +21,7 @@ type custody struct {
 	program string
 	env     []string
 	extra   []string // egress rules that are added to every policy
+	tier    string   // isolation tier of the runs; "": the best that works
 	dir     string
 	net     *simnet.Network
 }
@@ -65,7 +66,11 @@ func (c *custody) launch(ctx context.Context, name, policy string, env []string,
 		}
 	}
 	s := &session{stderr: &bytes.Buffer{}, stdout: &bytes.Buffer{}, opened: make(chan string, 1000), reports: map[string]*report{}}
-	s.cmd = c.command(ctx, append([]string{"run", "-q", "--trust", "--policy", policy, "--workdir", filepath.Join(c.dir, name)}, args...)...)
+	run := []string{"run", "-q", "--trust", "--policy", policy, "--workdir", filepath.Join(c.dir, name)}
+	if c.tier != "" {
+		run = append(run, "--isolation", c.tier)
+	}
+	s.cmd = c.command(ctx, append(run, args...)...)
 	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stderr = s.stderr
 	r, w, err := os.Pipe()

@@ -26,6 +26,7 @@ type Suite struct {
 	Own      string   // ID of the suite's own run
 	Recorder Recorder // of the suite's own run
 	Only     string   // pattern of the IDs of the probes to make, "" for all
+	Tier     string   // isolation tier of the attacked sandboxes, "" for the best that works
 	// Extra are egress rules, in the syntax of custody.yaml, that are added to the policies. They test that the suite
 	// reports the traffic that they allow.
 	Extra []string
@@ -83,7 +84,7 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.net.Close()) }()
-	t.custody = &custody{program: s.Custody, env: s.Env, extra: s.Extra, dir: files.dir, net: t.net}
+	t.custody = &custody{program: s.Custody, env: s.Env, extra: s.Extra, tier: s.Tier, dir: files.dir, net: t.net}
 	t.watch = &watch{net: t.net, tokens: regexp.MustCompile("p" + nonce + "[0-9]{3}")}
 	for _, part := range []struct {
 		scene scene

@@ -125,6 +125,7 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 		skip: []docSkip{
 			{"sudo custody redteam  ", "takes minutes; TestRedTeam does it"},
 			{"sudo custody redteam --json", "takes minutes"},
+			{"sudo custody redteam --isolation", "takes minutes; TestGVisorRedteam does it"},
 		},
 	},
 	"redaction.md": {

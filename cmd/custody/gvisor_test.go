@@ -119,6 +119,18 @@ func TestGVisorEvasions(t *testing.T) {
 	}
 }
 
+// TestGVisorRedteam: a gVisor sandbox withstands the same attacks as a VM.
+func TestGVisorRedteam(t *testing.T) {
+	t.Parallel()
+	d := newGVisorDoor(t)
+	d.withstands("--isolation", "gvisor")
+	for _, run := range d.runs()[:3] {
+		if run.Tier != vmm.GVisor && run.Project != "redteam" {
+			d.Errorf("run %s of %s has the tier %s", run.ID, run.Project, run.Tier)
+		}
+	}
+}
+
 // filesByHost checks the files that a step leaves behind: the host compares the file system at its start and at its end.
 func (r record) filesByHost(t *testing.T, out string) {
 	files := map[string]audit.File{}

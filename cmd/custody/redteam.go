@@ -9,9 +9,10 @@ import (
 )
 
 type redteamCmd struct {
-	List bool   `help:"Print the probes and make none."`
-	JSON bool   `name:"json" help:"One JSON object a probe."`
-	Only string `placeholder:"GLOB" help:"Make only the probes whose ID matches, such as 'dns/*', and the controls that belong to them."`
+	List      bool   `help:"Print the probes and make none."`
+	JSON      bool   `name:"json" help:"One JSON object a probe."`
+	Isolation string `placeholder:"TIER" help:"Attack sandboxes of this isolation tier (default: the best that works)."`
+	Only      string `placeholder:"GLOB" help:"Make only the probes whose ID matches, such as 'dns/*', and the controls that belong to them."`
 }
 
 func (c redteamCmd) Run(a *app) error {
@@ -29,7 +30,7 @@ func (c redteamCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	outcomes, run, err := redteam.Attack{Host: h, Only: c.Only, Version: version(), Say: a.Say}.Run(a.ctx)
+	outcomes, run, err := redteam.Attack{Host: h, Only: c.Only, Tier: c.Isolation, Version: version(), Say: a.Say}.Run(a.ctx)
 	if err != nil {
 		return err
 	}

@@ -20,28 +20,34 @@ import (
 // packages redteam and redteam/simnet.
 func TestRedteam(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
-	s := d.custody("redteam", "--json")
+	newDoor(t).withstands()
+}
+
+// withstands attacks sandboxes, and fails the test unless every probe was blocked and recorded.
+func (d *door) withstands(flags ...string) {
+	d.Helper()
+	call := append([]string{"redteam", "--json"}, flags...)
+	s := d.custody(call...)
 	outcomes := decode[redteam.Outcome](d, s.stdout)
 	families := map[redteam.Family]int{}
 	for _, o := range outcomes {
 		if !o.Holds() {
-			t.Errorf("%s: blocked %v, recorded %v, attacked %s: %s", o.ID, o.Blocked, o.Recorded, o.Run, o.Detail)
+			d.Errorf("%s: blocked %v, recorded %v, attacked %s: %s", o.ID, o.Blocked, o.Recorded, o.Run, o.Detail)
 		}
 		if !o.Control {
 			families[o.Family]++
 		}
 	}
-	d.exited(0, s, "redteam", "--json")
+	d.exited(0, s, call...)
 	if families[redteam.IPv4] < 60 || families[redteam.IPv6] < 60 {
-		t.Errorf("probes: %v", families)
+		d.Errorf("probes: %v", families)
 	}
 	own := d.runs()
 	run := own[len(own)-1].ID // the suite's began first
 	d.verified(run)
 	events := d.records(run, "probe")
 	if len(events) != len(outcomes) {
-		t.Errorf("%d probe events, %d outcomes", len(events), len(outcomes))
+		d.Errorf("%d probe events, %d outcomes", len(events), len(outcomes))
 	}
 	d.pointsTo(events)
 	d.contains(d.must(0, "timeline", run).stdout, "kernel/vlan-v4", "live/direct-tcp-v6")

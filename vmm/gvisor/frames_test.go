@@ -19,6 +19,12 @@ func frame6(next byte, payload ...byte) []byte {
 	return append(f, payload...)
 }
 
+// unspecified clears the source of a packet.
+func unspecified(frame []byte) []byte {
+	clear(frame[vnetHeader+etherHeader+8:][:16])
+	return frame
+}
+
 // checksum returns the checksum of the ICMPv6 message in a frame, as RFC 4443 defines it, with the checksum's field as zero.
 func checksum(frame []byte) uint16 {
 	ip := frame[vnetHeader+etherHeader:]
@@ -42,7 +48,8 @@ func TestFromStack(t *testing.T) {
 		frame []byte
 		want  bool
 	}{
-		"neighbour solicitation":          {frame6(protoICMPv6, icmp(135)...), true},
+		"search for a duplicate address":  {unspecified(frame6(protoICMPv6, icmp(135)...)), true},
+		"neighbour solicitation":          {frame6(protoICMPv6, icmp(135)...), false},
 		"router solicitation":             {frame6(protoICMPv6, icmp(133)...), true},
 		"listener report":                 {frame6(protoHopByHop, hop...), true},
 		"echo request":                    {frame6(protoICMPv6, icmp(128)...), false},
