@@ -35,7 +35,7 @@ var stages = []StageInfo{
 	{StageGuestQueue, Guest, "the queue of closed files overflowed, `count` times", "no event is missing; some `write` events have no hash"},
 	{StageGuest, Host, "the VM ended, or was ended while it did not answer, before its sensors had reported everything",
 		"what happened last in the step may be missing; `count` is 0, because no one can count it"},
-	{StageTrace, Host, "the host did not read gVisor's trace sink in time", "so many `exec`, `exit` or `flow` events are missing; a flood is the usual reason, and can be meant to hide something"},
+	{StageTrace, Host, "gVisor's trace sink lost messages: the host did not read in time, or a message was too long or not UTF-8", "up to `count` `exec`, `exit` or `flow` events are missing; the usual reasons are a flood, or with `what` `exec` calls of execve for files that do not exist, and both can be meant to hide something"},
 	{StageDriver, Host, "the tier of the run cannot observe `what`", "such events are missing for the whole run; `count` is 0, because no one can count them"},
 	{StageFlowRing, Host, "the ring between the sandbox's packet filter and Custody was full",
 		"so many reports of direct flows' begins and ends, or of denials, came late or not at all; the numbers of denials stay exact"},

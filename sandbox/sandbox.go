@@ -114,7 +114,7 @@ const wakeTimeout = 30 * time.Second
 func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
-		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(),
+		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(), HashOver: s.Files.HashOver,
 	})
 	if err != nil {
 		return nil, err

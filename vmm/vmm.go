@@ -54,6 +54,8 @@ type Machine struct {
 	// and IFF_VNET_HDR. The caller closes it. If it is nil, the guest has an unconnected interface, because a
 	// snapshot can be restored only into a machine with the same devices.
 	Tap *os.File
+	// HashOver applies to an Observer: written files larger than this many bytes are hashed; 0 hashes all.
+	HashOver int64
 	// Console receives the guest's serial console; nil discards it.
 	Console *os.File
 }

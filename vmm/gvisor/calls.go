@@ -64,6 +64,15 @@ func (c *calls) note(m trace.Message) {
 	}
 }
 
+// search processes a message of a step's main process before its first exec. Init searches PATH for the
+// command: the calls before the last one have failed.
+func (c *calls) search(m trace.Message) {
+	if m.Attempt != nil || m.Raw != nil {
+		delete(c.threads, m.Thread)
+	}
+	c.note(m)
+}
+
 func isExec(number uint64) bool { return number == unix.SYS_EXECVE || number == unix.SYS_EXECVEAT }
 
 // unresolved counts the call of a thread that has returned without an exec.

@@ -2,17 +2,11 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +14,12 @@ import (
 )
 
 // changes finds what a step changed of the file system by comparing the overlay's upper layer before
-// and after. The layer is on the host: the sandbox cannot show the host another one.
+// and after. The layers are on the host: the sandbox cannot show the host others.
+//
+// Names are bytes, not text: the workload chooses them.
 type changes struct {
-	upper *os.File
-	seen  map[string]stamp
+	upper, lower *os.File
+	seen         map[string]stamp
 }
 
 // stamp changes when a file's content does.
@@ -31,175 +27,164 @@ type stamp struct {
 	inode        uint64
 	size         int64
 	mtime, ctime unix.Timespec
-	kind         uint32
+	kind         uint32 // S_IFMT of the mode; S_IFCHR only for a whiteout
+	merged       bool   // a directory of the lower layer, which the overlay copied
 }
 
-func newChanges(upper *os.File) *changes { return &changes{upper: upper, seen: map[string]stamp{}} }
+func newChanges(upper, lower *os.File) *changes {
+	return &changes{upper: upper, lower: lower, seen: map[string]stamp{}}
+}
 
 // change is a path whose content differs from what it was.
 type change struct {
-	path  string // in the cell, absolute
+	path  string // relative to the cell's root
 	op    audit.FileOp
 	stamp stamp
 	dev   uint64
 }
 
-// scan returns what changed since the scan before it, sorted by path.
+// maxDepth bounds how deep directories are examined; each level needs a descriptor.
+const maxDepth = 1024
+
+// walk is one pass through the upper layer.
+type walk struct {
+	*changes
+	ctx        context.Context
+	found      map[string]stamp
+	list       []change
+	incomplete error // the first reason why something was not examined
+}
+
+// scan returns what changed since the scan before it, sorted by path. An error means that the list is incomplete.
 func (c *changes) scan(ctx context.Context) ([]change, error) {
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", c.upper.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("read what the workload changed: %w", err)
-	}
-	defer root.Close()
-	found := make(map[string]stamp, len(c.seen))
-	var list []change
-	err = walk(ctx, root, ".", func(name string, info fs.FileInfo) {
-		if ch, ok := c.compare(name, info); ok {
-			list = append(list, ch)
-		}
-		found[name] = stampOf(info)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read what the workload changed: %w", err)
-	}
+	w := &walk{changes: c, ctx: ctx, found: make(map[string]stamp, len(c.seen))}
+	w.directory(int(c.upper.Fd()), ".", "", 0)
 	for name, s := range c.seen {
-		if _, still := found[name]; !still && !isWhiteout(s.kind) {
-			list = append(list, change{path: "/" + name, op: audit.FileDelete, stamp: s})
+		if _, still := w.found[name]; !still && !isWhiteout(s.kind) {
+			w.list = append(w.list, change{path: name, op: audit.FileDelete, stamp: s})
 		}
 	}
-	c.seen = found
-	slices.SortFunc(list, func(a, b change) int { return strings.Compare(a.path, b.path) })
-	return list, nil
+	c.seen = w.found
+	slices.SortStableFunc(w.list, func(a, b change) int { return strings.Compare(a.path, b.path) })
+	if w.incomplete != nil {
+		return w.list, fmt.Errorf("read what the workload changed: %w", w.incomplete)
+	}
+	return w.list, nil
 }
 
-// walk calls each with the files below a directory, sorted by path. Unlike fs.WalkDir, it accepts names that are not UTF-8.
-func walk(ctx context.Context, root *os.Root, dir string, each func(name string, info fs.FileInfo)) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// missed notes that something was not examined. What has vanished needs no examination.
+func (w *walk) missed(err error) {
+	if w.incomplete == nil && !errors.Is(err, unix.ENOENT) {
+		w.incomplete = err
 	}
-	f, err := root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+}
+
+// directory examines the entries of a directory. prefix is its path with a slash at the end, empty for the root.
+func (w *walk) directory(parent int, name, prefix string, depth int) {
+	if depth > maxDepth {
+		w.missed(fmt.Errorf("directories are nested deeper than %d", maxDepth))
+		return
 	}
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NOATIME, 0)
 	if err != nil {
-		return err
+		w.missed(fmt.Errorf("open %q: %w", prefix, err))
+		return
 	}
-	entries, err := f.ReadDir(-1)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		w.missed(fmt.Errorf("read %q: %w", prefix, err))
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		name := e.Name()
-		if dir != "." {
-			name = dir + "/" + name
+	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
+			w.missed(err)
+			return
 		}
-		info, err := root.Lstat(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		each(name, info)
-		if info.IsDir() {
-			if err := walk(ctx, root, name, each); err != nil {
-				return err
-			}
-		}
+		w.entry(fd, name, prefix+name, depth)
 	}
-	return nil
 }
 
-func stampOf(info fs.FileInfo) stamp {
-	st := info.Sys().(*syscall.Stat_t)
-	return stamp{inode: st.Ino, size: st.Size, mtime: unix.Timespec(st.Mtim), ctime: unix.Timespec(st.Ctim), kind: st.Mode & unix.S_IFMT}
+func (w *walk) entry(dir int, name, path string, depth int) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		w.missed(fmt.Errorf("stat %q: %w", path, err))
+		return
+	}
+	now := stamp{inode: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, kind: st.Mode & unix.S_IFMT}
+	if now.kind == unix.S_IFCHR && st.Rdev != 0 {
+		now.kind = unix.S_IFBLK // a device, and no whiteout
+	}
+	if now.kind == unix.S_IFDIR {
+		_, err := unix.Lgetxattr(fmt.Sprintf("/proc/self/fd/%d/%s", dir, name), "trusted.overlay.origin", nil)
+		now.merged = err == nil
+	}
+	w.compare(change{path: path, stamp: now, dev: st.Dev})
+	w.found[path] = now
+	if now.kind == unix.S_IFDIR {
+		w.directory(dir, name, path+"/", depth+1)
+	}
 }
 
 // isWhiteout reports whether kind is that of the device by which an overlay hides a file of the lower layer.
 func isWhiteout(kind uint32) bool { return kind == unix.S_IFCHR }
 
-func (c *changes) compare(name string, info fs.FileInfo) (change, bool) {
-	now := stampOf(info)
-	before, known := c.seen[name]
-	ch := change{path: "/" + name, stamp: now, dev: uint64(info.Sys().(*syscall.Stat_t).Dev)}
+func (w *walk) compare(ch change) {
+	now := ch.stamp
+	before, known := w.seen[ch.path]
+	if now.kind != unix.S_IFCHR && !now.merged && (!known || before.merged) && w.hides(ch.path) {
+		gone := ch
+		gone.op = audit.FileDelete // a directory of the template with all that it held
+		w.list = append(w.list, gone)
+	}
+	changed := !known || before.kind != now.kind || before.inode != now.inode
 	switch {
 	case isWhiteout(now.kind):
-		ch.op = audit.FileDelete
-		return ch, !known || !isWhiteout(before.kind)
+		ch.op, changed = audit.FileDelete, !known || !isWhiteout(before.kind)
 	case now.kind == unix.S_IFREG:
-		ch.op = audit.FileWrite
-		return ch, !known || before != now
+		ch.op, changed = audit.FileWrite, !known || before != now
+	case now.merged:
+		changed = false
+	default:
+		ch.op = audit.FileCreate // a directory, a link, a socket, a FIFO
 	}
-	ch.op = audit.FileCreate // a directory, a link, a socket, a FIFO
-	if now.kind == unix.S_IFDIR && c.copied(name) {
-		return ch, false
+	if changed {
+		w.list = append(w.list, ch)
 	}
-	return ch, (!known || before.kind != now.kind || before.inode != now.inode)
 }
 
-// copied reports whether a directory of the upper layer is one of the lower layer, which the overlay copied.
-func (c *changes) copied(name string) bool {
-	path := fmt.Sprintf("/proc/self/fd/%d/%s", c.upper.Fd(), name)
-	_, err := unix.Lgetxattr(path, "trusted.overlay.origin", nil)
-	return err == nil
-}
-
-// event describes a change, with the hash of the content unless it is too small to be asked for.
-func (c *changes) event(ctx context.Context, ch change, hashOver int64) *audit.File {
-	f := &audit.File{Op: ch.op, Path: audit.Text(ch.path), Size: ch.stamp.size}
-	if ch.op == audit.FileDelete {
-		f.Size = 0
-		return f
-	}
-	f.Device = fmt.Sprintf("%d:%d", unix.Major(ch.dev), unix.Minor(ch.dev))
-	f.Inode = strconv.FormatUint(ch.stamp.inode, 10)
-	if ch.op != audit.FileWrite {
-		f.Size = 0
-		return f
-	}
-	if ch.stamp.size < hashOver {
-		return f
-	}
-	var err error
-	if f.SHA256, err = c.hash(ctx, ch); err != nil {
-		f.Unhashed = err.Error()
-	}
-	return f
-}
-
-// hash reads the file that was found, and no other: a step's processes have ended.
-func (c *changes) hash(ctx context.Context, ch change) (string, error) {
-	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOATIME, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
-	fd, err := unix.Openat2(int(c.upper.Fd()), ch.path[1:], how)
+// hides reports whether the lower layer has a directory at path.
+func (c *changes) hides(path string) bool {
+	fd, err := openBeneath(c.lower, path, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return "", fmt.Errorf("open: %w", err)
+		return false
 	}
-	file := os.NewFile(uintptr(fd), ch.path)
-	defer file.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", fmt.Errorf("stat: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != ch.stamp.inode {
-		return "", errors.New("another file is at its path")
-	}
-	h := sha256.New()
-	if _, err := io.Copy(h, untilDone{ctx, file}); err != nil {
-		return "", fmt.Errorf("read: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	unix.Close(fd)
+	return true
 }
 
-// untilDone is a reader that fails once ctx is done.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(b []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
+// openBeneath opens a path that may be longer than the kernel takes in one call. It follows no links.
+func openBeneath(root *os.File, path string, flags int) (int, error) {
+	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
+	dir := int(root.Fd())
+	defer func() {
+		if dir != int(root.Fd()) {
+			unix.Close(dir)
+		}
+	}()
+	for len(path) >= unix.PathMax {
+		end := strings.LastIndexByte(path[:unix.PathMax-1], '/')
+		if end < 0 {
+			return -1, unix.ENAMETOOLONG
+		}
+		next, err := unix.Openat2(dir, path[:end], &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+		if err != nil {
+			return -1, err
+		}
+		if dir != int(root.Fd()) {
+			unix.Close(dir)
+		}
+		dir, path = next, path[end+1:]
 	}
-	return u.r.Read(b)
+	return unix.Openat2(dir, path, &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: resolve})
 }

@@ -11,14 +11,9 @@ const (
 	protoHopByHop = 0
 	protoICMPv6   = 58
 
-	icmp6Unreachable    = 1
-	icmp6NoRoute        = 0 // codes of icmp6Unreachable
-	icmp6Prohibited     = 1
-	icmp6ListenerQuery  = 130 // the types 130 to 132 are those of multicast listener discovery
-	icmp6ListenerDone   = 132
-	icmp6RouterSolicit  = 133
-	icmp6NeighborSol    = 135
-	icmp6ListenerReport = 143 // of its version 2
+	icmp6Unreachable = 1
+	icmp6NoRoute     = 0 // codes of icmp6Unreachable
+	icmp6Prohibited  = 1
 )
 
 // icmp6 returns the ICMPv6 message in a frame with its header of virtio-net; nil if there is none, or only a part of its header.
@@ -43,24 +38,6 @@ func icmp6(frame []byte) []byte {
 		return nil
 	}
 	return rest
-}
-
-// fromStack reports whether the sentry's network stack sends the frame at the start, without a process: multicast listener
-// and router discovery, and the search for a duplicate of its address, which has no source. A workload cannot send
-// such frames, since it has no raw sockets.
-func fromStack(frame []byte) bool {
-	b := icmp6(frame)
-	if b == nil {
-		return false
-	}
-	switch kind := b[0]; {
-	case kind >= icmp6ListenerQuery && kind <= icmp6ListenerDone, kind == icmp6RouterSolicit, kind == icmp6ListenerReport:
-		return true
-	case kind == icmp6NeighborSol:
-		const source = vnetHeader + etherHeader + 8
-		return [16]byte(frame[source:]) == [16]byte{}
-	}
-	return false
 }
 
 // explain changes the fence's answer "prohibited" to "no route". The sentry ignores the former, and a connection that the fence denies

@@ -19,12 +19,6 @@ func frame6(next byte, payload ...byte) []byte {
 	return append(f, payload...)
 }
 
-// unspecified clears the source of a packet.
-func unspecified(frame []byte) []byte {
-	clear(frame[vnetHeader+etherHeader+8:][:16])
-	return frame
-}
-
 // checksum returns the checksum of the ICMPv6 message in a frame, as RFC 4443 defines it, with the checksum's field as zero.
 func checksum(frame []byte) uint16 {
 	ip := frame[vnetHeader+etherHeader:]
@@ -39,31 +33,6 @@ func checksum(frame []byte) uint16 {
 		sum = sum>>16 + sum&0xffff
 	}
 	return ^uint16(sum)
-}
-
-func TestFromStack(t *testing.T) {
-	icmp := func(kind byte) []byte { return []byte{kind, 0, 0, 0, 0, 0, 0, 0} }
-	hop := append([]byte{protoICMPv6, 0, 5, 2, 0, 0, 1, 0}, icmp(icmp6ListenerReport)...)
-	for name, tc := range map[string]struct {
-		frame []byte
-		want  bool
-	}{
-		"search for a duplicate address":  {unspecified(frame6(protoICMPv6, icmp(135)...)), true},
-		"neighbour solicitation":          {frame6(protoICMPv6, icmp(135)...), false},
-		"router solicitation":             {frame6(protoICMPv6, icmp(133)...), true},
-		"listener report":                 {frame6(protoHopByHop, hop...), true},
-		"echo request":                    {frame6(protoICMPv6, icmp(128)...), false},
-		"udp":                             {frame6(17, icmp(135)...), false},
-		"hop-by-hop, longer than it is":   {frame6(protoHopByHop, protoICMPv6, 9, 0, 0, 0, 0, 0, 0), false},
-		"cut":                             {frame6(protoICMPv6, 135), false},
-		"ipv4":                            {make([]byte, 100), false},
-		"only the header of virtio-net":   {make([]byte, vnetHeader), false},
-		"hop-by-hop before a udp message": {frame6(protoHopByHop, append([]byte{17, 0, 0, 0, 0, 0, 0, 0}, icmp(135)...)...), false},
-	} {
-		if got := fromStack(tc.frame); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
 }
 
 func TestExplain(t *testing.T) {
@@ -89,7 +58,6 @@ func FuzzFrames(f *testing.F) {
 	f.Add(frame6(protoICMPv6, 1, 1, 0, 0, 0, 0, 0, 0))
 	f.Add(frame6(protoHopByHop, protoICMPv6, 0, 5, 2, 0, 0, 1, 0, 143, 0, 0, 0, 0, 0, 0, 0))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		fromStack(frame)
 		before := bytes.Clone(frame)
 		explain(frame)
 		changed := 0

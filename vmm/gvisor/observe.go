@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -37,6 +38,7 @@ type process struct {
 	parentID int
 	start    time.Time // of its first exec
 	execed   bool
+	calls    int    // of execve without an error, up to 2
 	status   uint32 // of its main thread's exit
 	// sockets are the protocols of those that it made with socket(2), by descriptor; a descriptor that it got
 	// in another way has none.
@@ -67,13 +69,20 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 	defer o.mu.Unlock()
 	if lost := m.Dropped - o.dropped; lost > 0 {
 		o.dropped = m.Dropped
-		gap := &audit.Gap{Stage: audit.StageTrace, Count: uint64(lost), Cause: "the host did not read gVisor's trace sink in time"}
+		gap := &audit.Gap{Stage: audit.StageTrace, Count: uint64(lost), Cause: "the host did not read gVisor's trace sink in time, or a message was too large for it"}
 		if err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: gap}); err != nil {
 			return err
 		}
 	}
-	o.calls.note(m)
 	p := o.process(m.Process)
+	if m.Raw != nil && m.Raw.Errno == 0 {
+		p.calls = min(p.calls+1, 2)
+	}
+	if p.parentID == 1 && !p.execed {
+		o.calls.search(m)
+	} else {
+		o.calls.note(m)
+	}
 	switch {
 	case m.Clone != nil && m.Clone.PID != m.Process.PID:
 		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
@@ -117,7 +126,8 @@ const argvKept = 32 << 10
 
 func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error {
 	// The first process of each cell, which init starts and which only sleeps. Only init starts children of init.
-	if m.Process.PID == 1 || p.parentID == 1 && m.Exec.Memory && !p.execed {
+	// A step's command comes from the disk: if its own exec was dropped, one in memory is not its first call.
+	if m.Process.PID == 1 || p.parentID == 1 && m.Exec.Memory && !p.execed && p.calls == 1 {
 		return nil
 	}
 	if !p.execed {
@@ -230,7 +240,7 @@ func absolute(m trace.Message) string {
 
 // unobserved are the events that the sentry's trace sink does not have, and those of files that only
 // their result is seen of.
-const unobserved = "reads of files; files that are gone before the step ends; the operations between a file's states at the begin and the end of a step; " +
+const unobserved = "reads of files; FIFOs and sockets; files that are gone before the step ends; the operations between a file's states at the begin and the end of a step; " +
 	"programs that a process loads without execve; sends without connect"
 
 // Observe implements vmm.Observer.
@@ -246,8 +256,19 @@ func (v *vm) Observe(ctx context.Context, emit func(context.Context, *audit.Even
 	if err != nil {
 		return err
 	}
-	return v.stream.Read(func(m trace.Message) error { return o.handle(ctx, m) })
+	if err := v.stream.Read(func(m trace.Message) error { return o.handle(ctx, m) }); err != nil {
+		return err
+	}
+	select {
+	case <-v.done: // the sentry closes the stream when it ends
+		return nil
+	case <-time.After(endLimit):
+		return errors.New("gVisor's sentry runs on without its trace sink")
+	}
 }
+
+// endLimit bounds the time from the end of the sentry's stream to the end of runsc.
+const endLimit = 10 * time.Second
 
 // BeginStep implements vmm.Observer.
 func (v *vm) BeginStep(ctx context.Context, name string) error {
@@ -255,9 +276,9 @@ func (v *vm) BeginStep(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.changes.scan(ctx); err != nil {
+	if _, err := v.changes.scan(ctx); ctx.Err() != nil {
 		return err
-	}
+	} // else what could not be examined is declared at the end of the step
 	o.begin(name)
 	return nil
 }
@@ -269,20 +290,16 @@ func (v *vm) EndStep(ctx context.Context) error {
 		return err
 	}
 	defer o.begin("")
-	list, err := v.changes.scan(ctx)
-	if err != nil {
-		return err
-	}
 	if err := o.declareCalls(ctx); err != nil {
 		return err
 	}
-	for _, ch := range list {
-		f := v.changes.event(ctx, ch, 0)
+	list, incomplete := v.changes.scan(ctx)
+	for _, f := range v.changes.events(ctx, list, v.hashOver) {
 		if err := o.file(ctx, f); err != nil {
 			return err
 		}
 	}
-	return nil
+	return incomplete
 }
 
 // flushed returns the observer once all messages that were sent have been handled.

@@ -19,7 +19,8 @@ import (
 //
 //	sentry ── AF_PACKET ── eth0 (TAP) ── relay ── TAP of the fence ── TCX programs, gateway
 //
-// The relay drops what the sentry's stack sends by itself, and translates one answer of the fence (frames.go). Frames carry the header of virtio-net, so that segments of up to 64 KiB pass whole.
+// The relay drops nothing, so that the fence sees and counts each frame; it translates one answer of the fence
+// (frames.go). Frames carry the header of virtio-net, so that segments of up to 64 KiB pass whole.
 const (
 	deviceName = "eth0"
 	linkMTU    = 1500
@@ -60,13 +61,14 @@ func address() error {
 	if err != nil {
 		return err
 	}
-	// The host's stack sends nothing of its own on the device before runsc takes its addresses away.
+	// The host's stack sends nothing of its own on the device before runsc takes its addresses away. On a
+	// device without ARP it joins no group for an address either, and so reports none (MLD).
 	for name, value := range map[string]string{"disable_ipv6": "0", "accept_ra": "0", "autoconf": "0", "addr_gen_mode": "1", "router_solicitations": "0", "dad_transmits": "0"} {
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+deviceName+"/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetHardwareAddr(dev, link.GuestMAC[:]), netlink.LinkSetMTU(dev, linkMTU), netlink.LinkSetMulticastOff(dev)); err != nil {
+	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetHardwareAddr(dev, link.GuestMAC[:]), netlink.LinkSetMTU(dev, linkMTU), netlink.LinkSetARPOff(dev)); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(dev); err != nil {
@@ -119,13 +121,8 @@ func newRelay(device, tap *os.File) (*relay, error) {
 			return nil, errors.Join(err, r.tap.Close())
 		}
 	}
-	r.work.Go(func() { carry(r.tap, r.device, func(frame []byte) bool { return !fromStack(frame) }) })
-	r.work.Go(func() {
-		carry(r.device, r.tap, func(frame []byte) bool {
-			explain(frame)
-			return true
-		})
-	})
+	r.work.Go(func() { carry(r.tap, r.device, func([]byte) {}) })
+	r.work.Go(func() { carry(r.device, r.tap, explain) })
 	return r, nil
 }
 
@@ -144,18 +141,15 @@ func offload(f *os.File) error {
 	return set
 }
 
-// carry copies the frames for which pass returns true until one end is closed. A frame that the other end does not take is lost, as
-// on any link.
-func carry(to, from *os.File, pass func(frame []byte) bool) {
+// carry copies frames, changed by edit, until one end is closed. A frame that the other end does not take is lost, as on any link.
+func carry(to, from *os.File, edit func(frame []byte)) {
 	buf := make([]byte, maxFrame)
 	for {
 		n, err := from.Read(buf)
 		if err != nil && n <= 0 {
 			return
 		}
-		if !pass(buf[:n]) {
-			continue
-		}
+		edit(buf[:n])
 		if _, err := to.Write(buf[:n]); errors.Is(err, os.ErrClosed) {
 			return
 		}

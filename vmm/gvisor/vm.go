@@ -31,6 +31,7 @@ type vm struct {
 	process *os.Process
 	stderr  tail
 	upper   *os.File // directory of what the workload changed
+	lower   *os.File // directory of the template's root
 	cell    *os.File // directory of what the workload sees
 
 	stream   *trace.Stream // valid once streamed is closed; nil: the sentry did not connect
@@ -45,6 +46,7 @@ type vm struct {
 
 	observed chan struct{}
 	changes  *changes
+	hashOver int64
 
 	destroy  sync.Once
 	leftover error
@@ -52,7 +54,7 @@ type vm struct {
 
 // start starts the container. What it has made is gone if it returns an error.
 func start(ctx context.Context, binary string, m vmm.Machine) (*vm, error) {
-	v := &vm{id: safeID(m.ID), streamed: make(chan struct{}), done: make(chan struct{}), observed: make(chan struct{})}
+	v := &vm{id: safeID(m.ID), hashOver: m.HashOver, streamed: make(chan struct{}), done: make(chan struct{}), observed: make(chan struct{})}
 	var err error
 	if v.lease, err = takeLease(v.id); err != nil {
 		return nil, err
@@ -113,7 +115,10 @@ func (v *vm) launch(binary string, m vmm.Machine) (*exec.Cmd, error) {
 	if v.upper, err = os.Open(upperDir); err != nil {
 		return nil, err
 	}
-	v.changes = newChanges(v.upper)
+	if v.lower, err = os.Open(lowerDir); err != nil {
+		return nil, err
+	}
+	v.changes = newChanges(v.upper, v.lower)
 	if v.cell, err = os.Open(cellDir); err != nil {
 		return nil, err
 	}
@@ -291,7 +296,7 @@ func (v *vm) cleanUp() error {
 	if v.channel != nil {
 		v.channel.Close()
 	}
-	for _, f := range []*os.File{v.upper, v.cell} {
+	for _, f := range []*os.File{v.upper, v.lower, v.cell} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}

@@ -97,7 +97,7 @@ export const stageWords = new Map<string, string>([
   ["kernel_ring", "a ring between the guest's kernel and the sensor was full, or a program was preempted by itself"],
   ["guest_queue", "the queue of closed files overflowed, count times"],
   ["guest", "the VM ended, or was ended while it did not answer, before its sensors had reported everything"],
-  ["trace_sink", "the host did not read gVisor's trace sink in time"],
+  ["trace_sink", "gVisor's trace sink lost messages: the host did not read in time, or a message was too long or not UTF-8"],
   ["driver", "the tier of the run cannot observe what"],
   ["flow_ring", "the ring between the sandbox's packet filter and Custody was full"],
   ["output", "record.output was reached"],
