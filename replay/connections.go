@@ -117,7 +117,7 @@ func makeConnections(r *records, disputes []disagreement) []Connection {
 
 // seen takes what the host saw of flows.
 func (w *waterfall) seen(m *moment) {
-	if !m.host() {
+	if !m.enforced() {
 		return
 	}
 	switch p := m.what.(type) {
@@ -158,7 +158,11 @@ func (w *waterfall) flow(m *moment, f *audit.Flow) {
 	if c.By == nil {
 		c.By, c.Claim = w.r.claimant(m, f)
 	}
-	if key, ok := tupleOf(f); ok {
+	key, ok := tupleOf(f)
+	if ok {
+		w.saw[key] = true
+	}
+	if key.srcPort = 0; w.r.known.byHost {
 		w.saw[key] = true
 	}
 }
@@ -213,7 +217,7 @@ func (w *waterfall) alone(m *moment) {
 			w.list = append(w.list, loneQuestion(m, p))
 		}
 	case *audit.Flow:
-		if !m.host() && p.State == audit.FlowAttempt && !toResolver(p) {
+		if p.State == audit.FlowAttempt && !toResolver(p) {
 			w.claim(m, p)
 		}
 	}
@@ -222,6 +226,7 @@ func (w *waterfall) alone(m *moment) {
 // claim takes what a guest's process says. Repeats from one socket are counted.
 func (w *waterfall) claim(m *moment, f *audit.Flow) {
 	key, ok := tupleOf(f)
+	ok = ok || m.host() && key.dst.IsValid()
 	end := m.time()
 	if ok && w.saw[key] {
 		return

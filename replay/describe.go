@@ -316,13 +316,16 @@ func gap(g *audit.Gap) entry {
 		parts = append(parts, plural(g.Bytes, "byte"))
 	}
 	text := fmt.Sprintf("!! GAP: %s lost at stage %s", strings.Join(parts, " and "), g.Stage)
-	if g.What != "" {
+	if g.Stage == audit.StageDriver && g.Count == 0 { // what is known before it happens is no alarm
+		e = entry{result: "unseen", mood: yellow}
+		text = "NOT OBSERVED: " + g.What
+	} else if g.What != "" {
 		text += " (" + g.What + ")"
 	}
 	if g.First > 0 {
 		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
 	}
-	e.add(alarm, escape(text+": "+orUnknown(g.Cause)))
+	e.add(e.mood, escape(text+": "+orUnknown(g.Cause)))
 	return e
 }
 

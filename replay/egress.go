@@ -33,14 +33,13 @@ func (d *describer) flow(r audit.Record) entry {
 	case f.Errno != 0:
 		e.add(red, fmt.Sprintf("  failed: %s (errno %d)", escape(errno.Error()), f.Errno))
 	}
-	if r.Observer != audit.Host {
+	if r.Observer != audit.Host || f.State == audit.FlowAttempt {
 		return e
 	}
 	e.pid = ""
 	e.enforced(f)
 	if by := d.index.by(f, r.Time); by != "" {
-		e.add(plain, "  by "+by)
-		e.add(dim, ", the guest says")
+		d.by(&e, by)
 	}
 	e.why(f.Rule, f.Generation)
 	if f.DNSSeq != 0 {
@@ -53,6 +52,14 @@ func (d *describer) flow(r audit.Record) entry {
 		e.add(dim, "  flow "+escape(f.ID))
 	}
 	return e
+}
+
+// by shows the process that made a connection.
+func (d *describer) by(e *entry, name string) {
+	e.add(plain, "  by "+name)
+	if !d.index.byHost {
+		e.add(dim, ", the guest says")
+	}
 }
 
 // enforced shows what only an enforcer knows.
@@ -202,8 +209,7 @@ func (d *describer) http(h *audit.HTTP) entry {
 		e.add(plain, fmt.Sprintf("  out %s, in %s", size(h.BytesOut), size(h.BytesIn)))
 	}
 	if a, found := d.index.joins.ofID(h.Flow); found {
-		e.add(plain, "  by "+a.by.String())
-		e.add(dim, ", the guest says")
+		d.by(&e, a.by.String())
 	}
 	e.why(h.Rule, h.Generation)
 	for _, f := range []struct{ name, value string }{{"", h.Proto}, {"flow ", h.Flow}} {

@@ -259,7 +259,7 @@ func TestManyAttempts(t *testing.T) {
 	j := newJoins()
 	f := audit.Flow{Proc: "p", Proto: "udp", SrcPort: 1, DstIP: "192.0.2.1", DstPort: 53}
 	for i := range 100000 {
-		j.claim(&f, uint64(i), storetest.Start().Add(time.Duration(i)*time.Millisecond), culprit{pid: 1})
+		j.claim(&f, uint64(i), storetest.Start().Add(time.Duration(i)*time.Millisecond), culprit{pid: 1}, false)
 	}
 	key, _ := tupleOf(&f)
 	if n := len(j.attempts[key]); n != 100 {
@@ -267,5 +267,33 @@ func TestManyAttempts(t *testing.T) {
 	}
 	if _, found := j.of(&f, storetest.Start().Add(99*time.Second)); !found {
 		t.Error("the last ones are not found")
+	}
+}
+
+// TestAttemptsWithoutPorts: the host observes attempts without source ports. A flow is one process's only if no other process tried the
+// same at the time.
+func TestAttemptsWithoutPorts(t *testing.T) {
+	at := storetest.Start()
+	try := func(j joins, proc string, after time.Duration) {
+		f := audit.Flow{Proc: proc, Proto: "tcp", DstIP: "192.0.2.1", DstPort: 443, State: audit.FlowAttempt}
+		j.claim(&f, 1, at.Add(after), culprit{name: proc}, true)
+	}
+	flow := audit.Flow{Proto: "tcp", SrcPort: 40000, DstIP: "192.0.2.1", DstPort: 443, State: audit.FlowDeny}
+	for name, tc := range map[string]struct {
+		tries func(joins)
+		want  string
+	}{
+		"one process":             {func(j joins) { try(j, "a", 0); try(j, "a", 3*time.Second) }, "a"},
+		"another, long before":    {func(j joins) { try(j, "b", -time.Minute); try(j, "a", 0) }, "a"},
+		"another, at this time":   {func(j joins) { try(j, "b", -time.Second); try(j, "a", 0) }, ""},
+		"nobody, at this time":    {func(j joins) { try(j, "a", time.Minute) }, ""},
+		"claimed by a guest only": {func(j joins) { f := flow; f.SrcPort = 0; j.claim(&f, 1, at, culprit{name: "a"}, false) }, ""},
+	} {
+		j := newJoins()
+		tc.tries(j)
+		a, found := j.of(&flow, at)
+		if found != (tc.want != "") || a.by.name != tc.want {
+			t.Errorf("%s: %q, found %v, want %q", name, a.by.name, found, tc.want)
+		}
 	}
 }

@@ -15,9 +15,10 @@ type index struct {
 	stepWidth int
 	end       *audit.Lifecycle // of the run
 	joins     joins
+	byHost    bool // the host observed the processes; otherwise what is known of them is the guest's claim
 }
 
-// known is a process. Everything in it is a guest's claim.
+// known is a process.
 type known struct {
 	parent   string
 	pid      int
@@ -40,6 +41,7 @@ func (x *index) widen(step string) {
 func (x *index) learnRecord(r *audit.Record) {
 	switch {
 	case r.Kind == audit.KindExec && r.Exec != nil:
+		x.byHost = x.byHost || r.Observer == audit.Host
 		x.exec(r.Seq, r.Exec)
 	case r.Kind == audit.KindExit && r.Exit != nil && r.Exit.Proc != "":
 		k := x.proc(r.Exit.Proc)
@@ -71,10 +73,10 @@ func (x *index) exec(seq uint64, e *audit.Exec) {
 
 func (x *index) flow(r *audit.Record) {
 	switch {
+	case r.Flow.State == audit.FlowAttempt:
+		x.joins.claim(r.Flow, r.Seq, r.Time, x.culprit(r.Flow), r.Observer == audit.Host)
 	case r.Observer == audit.Host:
 		x.joins.flow(r.Flow, r.Time)
-	case r.Flow.State == audit.FlowAttempt:
-		x.joins.claim(r.Flow, r.Seq, r.Time, x.culprit(r.Flow))
 	}
 }
 
@@ -89,7 +91,7 @@ func (x *index) culprit(f *audit.Flow) culprit {
 	return c
 }
 
-// by names the process of a flow that the host observed, "" if none is known. The name is the guest's claim.
+// by names the process of a flow that the host observed, "" if none is known.
 func (x *index) by(f *audit.Flow, at time.Time) string {
 	a, found := x.joins.of(f, at)
 	switch {

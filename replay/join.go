@@ -11,8 +11,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// attempt is what the guest's sensor said of one process's way to one address.
-// Like all that a guest says it is a claim.
+// attempt is the attempt of a process to connect to an address, as the guest's sensor claims or as the host observed it.
 type attempt struct {
 	time time.Time // of arrival, at the host
 	seq  uint64
@@ -82,10 +81,10 @@ type begin struct {
 
 func newJoins() joins { return joins{map[tuple][]attempt{}, map[string]begin{}} }
 
-// claim takes up what the sensor said.
-func (j joins) claim(f *audit.Flow, seq uint64, at time.Time, by culprit) {
+// claim adds an attempt. The host observes attempts without their source ports.
+func (j joins) claim(f *audit.Flow, seq uint64, at time.Time, by culprit, byHost bool) {
 	key, ok := tupleOf(f)
-	if !ok {
+	if !ok && (!byHost || !key.dst.IsValid()) {
 		return
 	}
 	list := j.attempts[key]
@@ -134,8 +133,14 @@ func (j joins) ofID(id string) (attempt, bool) {
 	return j.nearest(b.key, b.at)
 }
 
+// nearest returns the attempt of a flow that began at a time. If the attempts have no source ports, it returns one only if all attempts
+// at the time are of one process.
 func (j joins) nearest(key tuple, at time.Time) (attempt, bool) {
 	list := j.attempts[key]
+	if len(list) == 0 {
+		key.srcPort = 0
+		return j.only(key, at)
+	}
 	i, _ := slices.BinarySearchFunc(list, at, func(a attempt, t time.Time) int { return a.time.Compare(t) })
 	near := list[max(0, i-1):min(len(list), i+1)]
 	if len(near) == 0 {
@@ -145,4 +150,18 @@ func (j joins) nearest(key tuple, at time.Time) (attempt, bool) {
 		return cmp.Compare(a.time.Sub(at).Abs(), b.time.Sub(at).Abs())
 	})
 	return best, best.time.Sub(at).Abs() <= joinWithin
+}
+
+// only returns an attempt if all attempts within joinWithin of a time are of one process.
+func (j joins) only(key tuple, at time.Time) (found attempt, ok bool) {
+	for _, a := range j.attempts[key] {
+		if a.time.Sub(at).Abs() > joinWithin {
+			continue
+		}
+		if ok && a.proc != found.proc {
+			return attempt{}, false
+		}
+		found, ok = a, true
+	}
+	return found, ok
 }

@@ -44,8 +44,14 @@ func newOracle(run store.Run, rows Rows) *oracle {
 func is(r *audit.Record, k audit.Kind, payload bool) bool { return r.Kind == k && payload }
 
 func (o *oracle) at(t time.Time, lines int) State {
+	processes := audit.Guest
+	for _, r := range o.records {
+		if r != nil && is(r, audit.KindExec, r.Exec != nil) && r.Observer == audit.Host {
+			processes = audit.Host
+		}
+	}
 	s := State{Run: o.run.ID, At: t, Phase: "not started", Steps: []StepState{}, Procs: []*Process{}, Files: []FileState{}, Deleted: []audit.Text{},
-		Secrets: []Held{}, Output: []OutputLine{}, Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()}
+		Secrets: []Held{}, Output: []OutputLine{}, Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed(processes)}
 	s.Egress.Flows, s.Egress.Names = []FlowAt{}, []NameAt{}
 	procs, files, gone := map[string]*Process{}, map[audit.Text]FileState{}, map[audit.Text]bool{}
 	inodes := map[string]map[audit.Text]bool{}
@@ -111,7 +117,7 @@ func (o *oracle) at(t time.Time, lines int) State {
 			frozen = r.VM.Op == "freeze" || frozen && r.VM.Op != "thaw"
 		case is(r, audit.KindGap, r.Gap != nil):
 			s.Gaps = append(s.Gaps, GapAt{*r.Gap, r.Seq, r.Time, r.Observer})
-		case is(r, audit.KindFlow, r.Flow != nil) && host:
+		case is(r, audit.KindFlow, r.Flow != nil) && host && r.Flow.State != audit.FlowAttempt:
 			o.flow(&s, flows, r)
 		case is(r, audit.KindDNS, r.DNS != nil) && host:
 			o.dns(&s, names, r)

@@ -86,7 +86,7 @@ func makeProcs(r *records) []Proc {
 				list[n].Files++
 			}
 		case *audit.Flow:
-			if n, known := at[m.by]; known && !m.child && !m.host() {
+			if n, known := at[m.by]; known && !m.child && !m.enforced() {
 				list[n].Flows++
 			}
 		}

@@ -280,3 +280,18 @@ func (m *moment) time() time.Time { return instantOf(m.at) }
 
 // host reports whether code outside the VM saw it.
 func (m *moment) host() bool { return m.observer == audit.Host }
+
+// processObserver returns the observer of the run's processes.
+func (r *records) processObserver() audit.Observer {
+	if r.known.byHost {
+		return audit.Host
+	}
+	return audit.Guest
+}
+
+// enforced reports whether the record is of the host, and not an attempt to connect: an attempt tells what a process did, whoever
+// observed it, and all other records of flows tell what the network's enforcers did.
+func (m *moment) enforced() bool {
+	f, is := m.what.(*audit.Flow)
+	return m.host() && !(is && f.State == audit.FlowAttempt)
+}

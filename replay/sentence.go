@@ -37,8 +37,11 @@ func sentence(m *moment) string {
 
 func flowSentence(m *moment, f *audit.Flow) string {
 	to := escape(f.Proto) + " to " + destination(f)
-	if !m.host() {
+	switch {
+	case !m.host():
 		return "A process of the guest says that it tried " + to + "."
+	case !m.enforced():
+		return "The host saw that a process tried " + to + "."
 	}
 	switch f.State {
 	case audit.FlowDeny:

@@ -68,11 +68,11 @@ type GapAt struct {
 
 func gapAt(m *moment, g *audit.Gap) GapAt { return GapAt{*g, m.seq, m.time(), m.observer} }
 
-// observed is what every State says in Observed. The process that a flow names is
-// the guest's word all the same.
-func observed() map[string]audit.Observer {
-	return map[string]audit.Observer{"steps": audit.Host, "processes": audit.Guest, "files": audit.Guest, "deleted": audit.Guest,
-		"flows": audit.Host, "claims": audit.Guest, "names": audit.Host, "secrets": audit.Host, "output": audit.Host, "findings": audit.Host}
+// observed returns the field Observed of a State; processes is the observer of processes. The process of a flow is
+// known from the same observer.
+func observed(processes audit.Observer) map[string]audit.Observer {
+	return map[string]audit.Observer{"steps": audit.Host, "processes": processes, "files": processes, "deleted": processes,
+		"flows": audit.Host, "claims": processes, "names": audit.Host, "secrets": audit.Host, "output": audit.Host, "findings": audit.Host}
 }
 
 // StateAt returns the state that those of a run's records make whose time is t
@@ -89,7 +89,7 @@ func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
 // of seq, whose time is t or earlier. Of the output it has the last lines.
 func (s *Story) StateAt(t time.Time, lines int) State {
 	defer s.read()()
-	n := scene{r: s.records, d: s.derived, st: State{Run: s.records.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()},
+	n := scene{r: s.records, d: s.derived, st: State{Run: s.records.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed(s.records.processObserver())},
 		procs: make([]running, len(s.records.procs.numbers.names)), files: make([]int32, len(s.records.paths.names)), links: links{}, gone: make([]bool, len(s.records.paths.names)),
 		flows: make([]openFlow, len(s.records.flows.numbers.names)), names: map[audit.Text]answers{}, held: heldFold{}}
 	at := nanos(t)
@@ -164,7 +164,9 @@ func (n *scene) addHost(m *moment, place int32) {
 	case *audit.VM:
 		n.frozen = p.Op == "freeze" || n.frozen && p.Op != "thaw"
 	case *audit.Flow:
-		n.flow(m, place, p)
+		if m.enforced() {
+			n.flow(m, place, p)
+		}
 	case *audit.DNS:
 		n.dns(place, p)
 	case *audit.HTTP:

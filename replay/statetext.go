@@ -82,9 +82,9 @@ func (v *stateView) section(name string, n int) {
 	v.l.end()
 }
 
-// claimed is the head of a section that holds what the guest says.
+// claimed writes the head of a section about processes or files.
 func (v *stateView) claimed(name string, n int) {
-	if n > 0 {
+	if n > 0 && v.s.Observed["processes"] == audit.Guest {
 		name += ", as the guest says"
 	}
 	v.section(name, n)
@@ -201,7 +201,9 @@ func (v *stateView) flow(f FlowAt) {
 	v.l.put(plain, "  "+escape(f.Proto)+" "+destination(&f.Flow))
 	if f.By != "" {
 		v.l.put(plain, "  by "+f.By)
-		v.l.put(dim, ", the guest says")
+		if v.s.Observed["processes"] == audit.Guest {
+			v.l.put(dim, ", the guest says")
+		}
 	}
 	v.l.put(dim, "  for "+duration(int64(v.s.At.Sub(f.Opened))))
 	v.l.put(dim, "  rule "+escape(f.Rule))

@@ -150,7 +150,7 @@ func (w *explanation) process(m *moment, relation string) {
 	if m.child {
 		relation += " a child of"
 	}
-	if e, is := by.what.(*audit.Exec); is && w.cause(by, relation, true) {
+	if e, is := by.what.(*audit.Exec); is && w.cause(by, relation, !m.host()) {
 		w.ancestors(by, e)
 	}
 }
@@ -170,7 +170,7 @@ func (w *explanation) ancestors(m *moment, e *audit.Exec) {
 		}
 		m = &w.r.moments[m.by]
 		up, is := m.what.(*audit.Exec)
-		if !is || !w.cause(m, "child of", true) {
+		if !is || !w.cause(m, "child of", !m.host()) {
 			return
 		}
 		e = up
@@ -198,21 +198,21 @@ func (w *explanation) exec(m *moment, e *audit.Exec) {
 		}
 		switch p := e.what.(type) {
 		case *audit.Exec:
-			w.effect(e, "ran", true)
+			w.effect(e, "ran", !e.host())
 		case *audit.Exit:
-			w.effect(e, "ended", true)
+			w.effect(e, "ended", !e.host())
 		case *audit.File:
-			w.effect(e, string(p.Op), true)
+			w.effect(e, string(p.Op), !e.host())
 		case *audit.Flow:
-			if !e.host() {
-				w.effect(e, "tried to reach", true)
+			if !e.enforced() {
+				w.effect(e, "tried to reach", !e.host())
 			}
 		}
 	}
 	for i := range w.d.connections() {
 		c := &w.d.connections()[i]
 		if c.By != nil && c.By.Seq == m.seq && !c.By.Child && c.Observer == audit.Host {
-			w.effect(w.r.at(c.Seq), "made the flow", true)
+			w.effect(w.r.at(c.Seq), "made the flow", !w.r.known.byHost)
 		}
 	}
 	slices.SortStableFunc(w.Effects, func(a, b Link) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -246,16 +246,16 @@ func (w *explanation) file(m *moment, f *audit.File) {
 		}
 		if o.seq < m.seq {
 			if len(w.Causes) < maxCauses/2 {
-				w.cause(o, "before that, "+string(other.Op), true)
+				w.cause(o, "before that, "+string(other.Op), !o.host())
 			}
 		} else {
-			w.effect(o, "after that, "+string(other.Op), true)
+			w.effect(o, "after that, "+string(other.Op), !o.host())
 		}
 	}
 }
 
 func (w *explanation) flow(m *moment, f *audit.Flow) {
-	if m.host() {
+	if m.enforced() {
 		w.verdict(f.Verdict, f.Rule, f.Reason, f.Generation)
 		w.cause(w.answer(f.DNSSeq), "rests on the answer", false)
 		if first := w.r.opening(f.ID); first != nil {
@@ -264,20 +264,24 @@ func (w *explanation) flow(m *moment, f *audit.Flow) {
 	}
 	w.asker(m, f)
 	w.carried(m, f.ID)
-	if !m.host() {
+	if !m.enforced() {
 		w.sighting(m, f)
 	}
 }
 
 // asker adds the process behind a flow, by its claim.
 func (w *explanation) asker(m *moment, f *audit.Flow) {
-	if !m.host() {
+	if !m.enforced() {
 		w.process(m, "run by")
 		return
 	}
 	if _, seq := w.r.claimant(m, f); seq != 0 {
 		claim := w.r.at(seq)
-		w.cause(claim, "claimed by", true)
+		relation := "claimed by"
+		if claim.host() {
+			relation = "made by"
+		}
+		w.cause(claim, relation, !claim.host())
 		w.process(claim, "run by")
 		return
 	}
@@ -287,17 +291,21 @@ func (w *explanation) asker(m *moment, f *audit.Flow) {
 // sighting adds what the host saw of an attempt.
 func (w *explanation) sighting(m *moment, f *audit.Flow) {
 	key, ok := tupleOf(f)
-	if !ok {
+	if !ok && !m.host() {
 		return
 	}
 	for i := range w.r.moments {
 		o := &w.r.moments[i]
 		seen, is := o.what.(*audit.Flow)
-		if !is || !o.host() {
+		if !is || !o.enforced() {
 			continue
 		}
-		if k, ok := tupleOf(seen); ok && k == key && beganAt(seen, o.time()).Sub(m.time()).Abs() <= unsettled {
-			w.effect(o, "seen by the host as", true)
+		k, known := tupleOf(seen)
+		if !ok { // the host observes attempts without their source ports
+			k.srcPort = 0
+		}
+		if known && k == key && beganAt(seen, o.time()).Sub(m.time()).Abs() <= unsettled {
+			w.effect(o, "seen by the host as", !m.host())
 			w.carried(o, seen.ID)
 		}
 	}

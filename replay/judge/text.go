@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/console"
@@ -81,6 +82,10 @@ func printReport(w io.Writer, r proof.Report) {
 	}
 	printSelected(w, r)
 	for _, g := range r.Gaps {
+		if g.Stage == audit.StageDriver && g.Count == 0 {
+			fmt.Fprintf(w, "unseen    %s: %s\n", console.Clean(g.What), console.Clean(g.Cause))
+			continue
+		}
 		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", console.Clean(string(g.Stage)), g.Count, g.Bytes, console.Clean(g.Cause))
 	}
 	for _, c := range r.Copies {

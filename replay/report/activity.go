@@ -111,14 +111,14 @@ func (q *commands) claims() []Claim {
 		c.Basis = ByGuest
 		return []Claim{c}
 	}
-	claims := []Claim{q.all.claim(Supports, ByGuest,
+	claims := []Claim{q.all.claim(Supports, q.all.basis(),
 		"Recorded %s: %s of programs by %s, each with its arguments, directory, user and parent. Processes that ended with another status than 0: %s; starts whose arguments are longer than what is kept: %s; starts that a model's call asked for: %s.",
 		q.all.runsText(), count(q.all.n, "start"), countAs(q.procs, "process", "processes"), number(q.failed), number(q.cut), number(q.asked))}
 	if q.made.n > 0 {
 		claims = append(claims, q.made.claim(Lacks, ByHost, "The end of %s was not observed: the run's end stands in for it.", countAs(q.made.n, "process", "processes")))
 	}
 	if q.open.n > 0 {
-		claims = append(claims, q.open.claim(Contradicts, ByGuest, "NO END IS RECORDED of %s in a run that has ended. The records cited are their starts.", countAs(q.open.n, "process", "processes")))
+		claims = append(claims, q.open.claim(Contradicts, q.all.basis(), "NO END IS RECORDED of %s in a run that has ended. The records cited are their starts.", countAs(q.open.n, "process", "processes")))
 	}
 	return claims
 }
@@ -147,7 +147,7 @@ func (q *privileged) claims() []Claim {
 		c.Basis = ByGuest
 		return []Claim{c}
 	}
-	return []Claim{q.claim(Supports, ByGuest, "Started as root of the guest, and recorded: %s %s; as other users: %s. Root there has no rights on the host.",
+	return []Claim{q.claim(Supports, q.basis(), "Started as root of the guest, and recorded: %s %s; as other users: %s. Root there has no rights on the host.",
 		count(q.n, "program"), q.runsText(), number(q.others))}
 }
 
@@ -179,11 +179,11 @@ func (q *files) claims() []Claim {
 	}
 	var claims []Claim
 	if q.hashed.n > 0 {
-		claims = append(claims, q.hashed.claim(Supports, ByGuest, "Recorded with path, size and SHA-256 of the content %s: %s to files; beside them %s of creating, renaming, deleting or reading.",
+		claims = append(claims, q.hashed.claim(Supports, q.hashed.basis(), "Recorded with path, size and SHA-256 of the content %s: %s to files; beside them %s of creating, renaming, deleting or reading.",
 			q.hashed.runsText(), count(q.hashed.n, "write"), count(q.other, "record")))
 	}
 	if q.bare.n > 0 {
-		claims = append(claims, q.bare.claim(Lacks, ByGuest, "No hash of the content is recorded of %s to files.", count(q.bare.n, "write")))
+		claims = append(claims, q.bare.claim(Lacks, q.bare.basis(), "No hash of the content is recorded of %s to files.", count(q.bare.n, "write")))
 	}
 	return claims
 }

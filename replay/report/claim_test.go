@@ -185,6 +185,28 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// TestUnobserved: what an isolation tier cannot observe is lacking evidence and no loss, but only if the host declares it.
+func TestUnobserved(t *testing.T) {
+	gap := audit.Event{Gap: &audit.Gap{Stage: audit.StageDriver, What: "reads of files", Cause: "no guest kernel"}}
+	p := newTape("r-1")
+	seq := p.add(host, audit.KindGap, gap)
+	claims := ask(t, "losses", p.done())
+	if len(claims) != 2 || claims[0].Status != Lacks || !slices.Equal(seqs(claims[0]), []uint64{seq}) || claims[1].Status != Supports {
+		t.Errorf("declared by the host: %+v", claims)
+	}
+	p = newTape("r-1")
+	p.add(guest, audit.KindGap, gap)
+	if claims := ask(t, "losses", p.done()); len(claims) != 1 || claims[0].Status != Contradicts {
+		t.Errorf("declared by the guest: %+v", claims)
+	}
+	p = newTape("r-1")
+	p.add(host, audit.KindExec, audit.Event{Exec: &audit.Exec{Proc: "a"}})
+	p.add(host, audit.KindExit, audit.Event{Exit: &audit.Exit{Proc: "a"}})
+	if claims := ask(t, "commands", p.done()); claims[0].Basis != ByHost {
+		t.Errorf("commands that the host observed are %s", claims[0].Basis)
+	}
+}
+
 // TestGuestCannotTell: what only the host can know is not taken from the guest's records.
 func TestGuestCannotTell(t *testing.T) {
 	p := newTape("r-1")

@@ -169,6 +169,7 @@ func distinct(runs []*source) []*source {
 // losses are those that gap records declare.
 type losses struct {
 	cites
+	unseen        cites // declarations of what the isolation tier does not observe
 	all           cites // the last record of each run
 	events, guest uint64
 	bytes         int64
@@ -179,6 +180,10 @@ func newLosses() *losses { return &losses{stages: tallies{}} }
 
 func (q *losses) see(r *record) {
 	if !r.readable || r.Kind != audit.KindGap {
+		return
+	}
+	if r.Gap.Stage == audit.StageDriver && r.Gap.Count == 0 && r.Observer == audit.Host {
+		q.unseen.add(r)
 		return
 	}
 	q.add(r)
@@ -193,15 +198,20 @@ func (q *losses) see(r *record) {
 func (q *losses) end(s *source) { q.all.mark(s); q.all.n += s.Records - 1 }
 
 func (q *losses) claims() []Claim {
+	var claims []Claim
+	if q.unseen.n > 0 {
+		claims = append(claims, q.unseen.claim(Lacks, ByHost, "The isolation tier of %s does not observe everything. What is not in the record is stated by %s.",
+			count(len(q.unseen.runs), "run"), count(q.unseen.n, "gap record")))
+	}
 	if q.n == 0 {
-		return []Claim{q.all.claim(Supports, ByBoth, "None of %s declares a loss.", count(q.all.n, "record"))}
+		return append(claims, q.all.claim(Supports, ByBoth, "None of %s declares a loss.", count(q.all.n, "record")))
 	}
 	basis := ByHost
 	if q.guest > 0 {
 		basis = ByBoth
 	}
-	return []Claim{q.claim(Contradicts, basis, "LOSSES ARE DECLARED by %s %s: %s and %s are not in the record; by stage: %s. The guest's own claims among them: %s.",
-		count(q.n, "gap record"), q.runsText(), count(q.events, "event"), bytesText(uint64(q.bytes)), q.stages, number(q.guest))}
+	return append(claims, q.claim(Contradicts, basis, "LOSSES ARE DECLARED by %s %s: %s and %s are not in the record; by stage: %s. The guest's own claims among them: %s.",
+		count(q.n, "gap record"), q.runsText(), count(q.events, "event"), bytesText(uint64(q.bytes)), q.stages, number(q.guest)))
 }
 
 // closed counts how runs began and ended.

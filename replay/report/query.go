@@ -181,10 +181,17 @@ type cites struct {
 	kept uint64 // that were cited, had there been room
 	refs []Ref
 	runs []*source
+
+	host, guest bool // whether the host, or the guest, observed what was added
 }
 
 func (c *cites) add(r *record) {
 	c.n++
+	if r.Observer == audit.Host {
+		c.host = true
+	} else {
+		c.guest = true
+	}
 	c.keep(r.src, r.row.Seq)
 }
 
@@ -205,6 +212,17 @@ func (c *cites) all(s *source, seqs map[string]uint64) {
 		c.n++
 		c.keep(s, seq)
 	}
+}
+
+// basis returns the observers of the records that were added.
+func (c *cites) basis() Basis {
+	switch {
+	case c.host && c.guest:
+		return ByBoth
+	case c.host:
+		return ByHost
+	}
+	return ByGuest
 }
 
 func (c *cites) claim(status Status, basis Basis, format string, args ...any) Claim {

@@ -16,6 +16,7 @@ test("what records say", () => {
     [{ kind: "output", output: { stream: "stdout", offset: 0, text: "line\n" } }, "stdout: line"],
     [{ kind: "secret", secret: { op: "mint", name: "git", ttl_ns: 6e10 } }, "mint git  lives 1 min 0 s"],
     [{ kind: "run", lifecycle: { phase: "end", status: "done", exit_code: 1, duration_ns: 5e9 } }, "run ends: done, exit code 1 after 5.00 s", undefined, "warn"],
+    [{ kind: "gap", gap: { stage: "driver", count: 0, what: "reads of files", cause: "no guest kernel" } }, "not observed: reads of files  no guest kernel"],
     [{ kind: "gap", gap: { stage: "kernel_ring", count: 1200, cause: "full" } }, "gap: 1,200 events lost at kernel_ring  full", undefined, "warn"],
     [{ kind: "probe", probe: { name: "dns/x", family: "ipv6", blocked: true, recorded: true, detail: "denied" } }, "probe dns/x (ipv6): blocked  denied"],
     [{ kind: "probe", probe: { name: "dns/x", blocked: false, recorded: false } }, "probe dns/x: got through, not recorded  ", undefined, "bad"],

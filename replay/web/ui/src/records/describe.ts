@@ -86,7 +86,7 @@ const makers: Record<Kind, (r: RunRecord) => Description> = {
     const ttl = s.ttl_ns ? `  lives ${span(s.ttl_ns / 1e6)}` : "";
     return { words: `${s.op} ${s.name || "the step's token"}${s.via ? ` as ${s.via}` : ""}${s.host ? ` for ${text(s.host)}` : ""}${ttl}${s.reason ? `  ${s.reason}` : ""}`, ...(s.op === "refuse" ? { tone: "bad" as const } : {}) };
   },
-  gap: (r) => ({ words: `gap: ${count(r.gap!.count)} events lost at ${r.gap!.stage}${r.gap!.bytes ? `, ${bytes(r.gap!.bytes)} of output` : ""}  ${r.gap!.cause}`, tone: "warn" }),
+  gap: (r) => r.gap!.stage === "driver" && !r.gap!.count ? { words: `not observed: ${r.gap!.what}  ${r.gap!.cause}` } : ({ words: `gap: ${count(r.gap!.count)} events lost at ${r.gap!.stage}${r.gap!.bytes ? `, ${bytes(r.gap!.bytes)} of output` : ""}  ${r.gap!.cause}`, tone: "warn" }),
   finding: (r) => ({ words: `${r.finding!.rule}: ${r.finding!.detail}${r.finding!.action ? `  (${r.finding!.action})` : ""}`, tone: "finding" }),
   access: (r) => ({ words: `${r.access!.who || "unknown"}: ${r.access!.action} ${r.access!.route} ${text(r.access!.about)}`, ...verdict(r.access!.verdict) }),
   note: (r) => ({ words: `${r.note!.who} on ${r.note!.about}${r.note!.seq ? ` record ${r.note!.seq}` : ""}: ${text(r.note!.text)}${(r.note!.tags ?? []).map((t) => `  #${t}`).join("")}` }),
