@@ -144,7 +144,7 @@ func prepareContainerRoot() error {
 
 // liveInContainer applies the wake and serves the host until the channel ends. The sentry's clock and
 // randomness are the host's: nothing has been restored.
-func liveInContainer(ctx context.Context, port *port, st *stage, w channel.Wake) error {
+func liveInContainer(ctx context.Context, port hostPort, st *stage, w channel.Wake) error {
 	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
 		return fmt.Errorf("set the host name %q: %w", w.Hostname, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +67,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 			return fmt.Errorf("prepare the cells: %w", err)
 		}
 	}
-	port, err := openPort("custody")
+	port, err := openHostPort()
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 }
 
 // live applies the wake and serves the host until the channel ends.
-func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) error {
+func live(ctx context.Context, port hostPort, s Sensor, st *stage, w channel.Wake) error {
 	if st == nil {
 		return errors.New("this VM was booted without a scratch disk, to be looked at and not to be used")
 	}
@@ -111,7 +112,7 @@ func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) 
 	return serve(ctx, port, server, st.block.Open(limits, w.Hostname, s))
 }
 
-func serve(ctx context.Context, port *port, server *channel.Server, err error) error {
+func serve(ctx context.Context, port hostPort, server *channel.Server, err error) error {
 	if err != nil {
 		return err
 	}
@@ -139,8 +140,11 @@ func openWorkspace() (*os.Root, error) {
 	return root.OpenRoot(cell.DefaultDir[1:])
 }
 
-// PowerOff ends the VM.
+// PowerOff ends the VM. A machine whose monitor offers only a reset has the kernel option reboot=k.
 func PowerOff() {
+	if options, err := os.ReadFile("/proc/cmdline"); err == nil && strings.Contains(string(options), " reboot=k") {
+		unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	}
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }

@@ -1,8 +1,10 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,25 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 )
+
+// hostPort is the guest's end of the channel: a port of virtio-serial, or a virtio socket.
+type hostPort interface {
+	io.ReadWriteCloser
+	// awaitWake sends READY when the host is there, and returns its Wake.
+	awaitWake() (channel.Wake, error)
+}
+
+// openHostPort opens the one that the machine has.
+func openHostPort() (hostPort, error) {
+	serial, err := openPort("custody")
+	if err == nil {
+		return serial, nil
+	}
+	if hasVsock() {
+		return openVsock()
+	}
+	return nil, err
+}
 
 // port is the virtio-serial port that leads to the host.
 //
@@ -24,7 +45,7 @@ type port struct{ *os.File }
 func openPort(name string) (*port, error) {
 	const class = "/sys/class/virtio-ports"
 	entries, err := os.ReadDir(class)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for the host's port: %w", err)
 	}
 	for _, e := range entries {
@@ -88,5 +109,3 @@ func (p patient) Read(b []byte) (int, error) {
 		}
 	}
 }
-
-var _ io.ReadWriteCloser = (*port)(nil)

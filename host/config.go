@@ -114,6 +114,9 @@ type Isolation struct {
 	// Probe bounds the time for which a guest may boot when a tier is tried; 0: depends
 	// on the measured speed of the host.
 	Probe Duration `yaml:"probe"`
+	// Firecracker and Jailer are the paths of Firecracker's programs, of one release; empty: the tier is not used.
+	Firecracker string `yaml:"firecracker"`
+	Jailer      string `yaml:"jailer"`
 	// Runsc is the path of gVisor's runsc; empty: /usr/bin/runsc or /usr/local/bin/runsc.
 	Runsc string `yaml:"runsc"`
 }

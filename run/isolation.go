@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/firecracker"
 	"github.com/custody-project/custody/vmm/gvisor"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
@@ -21,14 +22,20 @@ import (
 // TierCache is the file with the results of this host's probes, for all homes on it.
 const TierCache = "/run/custody/tiers.json"
 
-// Tiers returns the isolation tiers, best first. runsc is the path of gVisor's program, "" for the usual ones.
-func Tiers(runsc string) []tier.Candidate {
+// Tiers returns the isolation tiers, best first, with the programs that the host's settings name.
+func Tiers(s host.Isolation) []tier.Candidate {
 	driver := func(kvm bool) func() (tier.Driver, error) {
 		return func() (tier.Driver, error) { return qemu.New(kvm) }
 	}
 	return []tier.Candidate{
+		{Tier: vmm.Firecracker, New: func() (tier.Driver, error) {
+			if s.Firecracker == "" && s.Jailer == "" {
+				return nil, fmt.Errorf("%w: isolation.firecracker and isolation.jailer in %s name no programs", tier.ErrUnset, host.ConfigFile)
+			}
+			return firecracker.New(context.Background(), firecracker.Paths{Firecracker: s.Firecracker, Jailer: s.Jailer})
+		}, Probe: true, Note: "hardware virtualization; Firecracker, in its jailer, has few devices and is confined as if it were hostile"},
 		{Tier: vmm.QEMUKVM, New: driver(true), Probe: true, Note: "hardware virtualization; QEMU is confined as if it were hostile"},
-		{Tier: vmm.GVisor, New: func() (tier.Driver, error) { return gvisor.New(runsc) }, Probe: true,
+		{Tier: vmm.GVisor, New: func() (tier.Driver, error) { return gvisor.New(s.Runsc) }, Probe: true,
 			Note: "a kernel in user space answers the workload's system calls; the host observes; no hardware virtualization"},
 		{Tier: vmm.QEMUTCG, New: driver(false), Note: "software emulation: QEMU gives no security promise for it; for evaluation, development and CI"},
 	}
@@ -37,7 +44,7 @@ func Tiers(runsc string) []tier.Candidate {
 // TierPicker returns the picker of the isolation tier for runs that start from a template.
 func TierPicker(h *host.Host, t template.Template, notice func(string)) tier.Picker {
 	return tier.Picker{
-		Candidates: Tiers(h.Config().Isolation.Runsc), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
+		Candidates: Tiers(h.Config().Isolation), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
 		Boot: func(ctx context.Context, d tier.Driver) (vmm.VM, error) { return boot(ctx, t, d) },
 	}
 }

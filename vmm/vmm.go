@@ -17,13 +17,14 @@ var ErrDied = errors.New("the vm died")
 
 // The isolation tiers, one for each driver and mode.
 const (
-	QEMUKVM = "qemu-kvm" // QEMU with hardware virtualization
-	GVisor  = "gvisor"   // gVisor: a kernel in user space, without hardware virtualization
-	QEMUTCG = "qemu-tcg" // QEMU with software emulation
+	Firecracker = "firecracker" // Firecracker with hardware virtualization
+	QEMUKVM     = "qemu-kvm"    // QEMU with hardware virtualization
+	GVisor      = "gvisor"      // gVisor: a kernel in user space, without hardware virtualization
+	QEMUTCG     = "qemu-tcg"    // QEMU with software emulation
 )
 
 // Tiers returns the names of all tiers, best first.
-func Tiers() []string { return []string{QEMUKVM, GVisor, QEMUTCG} }
+func Tiers() []string { return []string{Firecracker, QEMUKVM, GVisor, QEMUTCG} }
 
 // Image contains the files that a machine starts from. The caller opens them, so
 // that a driver's process needs access to none of their paths.
@@ -51,7 +52,8 @@ type Machine struct {
 	// Scratch is the only disk that the VM can write to. It may be an unlinked file.
 	Scratch *os.File
 	// Tap is what the guest's network interface is connected to: a TAP queue opened with IFF_TAP, IFF_NO_PI
-	// and IFF_VNET_HDR. The caller closes it. If it is nil, the guest has an unconnected interface, because a
+	// and IFF_VNET_HDR. The caller closes it; a driver that opens the device by its name closes it earlier, which
+	// keeps the device, since it is persistent. If it is nil, the guest has an unconnected interface, because a
 	// snapshot can be restored only into a machine with the same devices.
 	Tap *os.File
 	// HashOver applies to an Observer: written files larger than this many bytes are hashed; 0 hashes all.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/vmm"
 )
 
 // The tests of this package use the program as a user does: two binaries,
@@ -71,7 +72,27 @@ func furnish(home string) (bin string, err error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return "", err
 	}
+	if err := requireFirecracker(home); err != nil {
+		return "", err
+	}
 	return bin, os.Symlink(templates, filepath.Join(home, "templates"))
+}
+
+// firecrackerEnv names a directory with firecracker and jailer. If CUSTODY_TEST_TIER is firecracker, the tests use them.
+const firecrackerEnv = "CUSTODY_TEST_FIRECRACKER"
+
+// requireFirecracker writes a host.yaml with which runs have the tier firecracker, if the tests use it.
+func requireFirecracker(home string) error {
+	if os.Getenv(firecrackerEnv) == "" || os.Getenv("CUSTODY_TEST_TIER") != vmm.Firecracker {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(home, "host.yaml"), []byte(firecrackerSettings("firecracker")), 0o600)
+}
+
+// firecrackerSettings is a host.yaml with the paths of Firecracker and a required tier, "" for none.
+func firecrackerSettings(require string) string {
+	dir := os.Getenv(firecrackerEnv)
+	return fmt.Sprintf("version: 1\nisolation: {require: %q, firecracker: %q, jailer: %q}\n", require, filepath.Join(dir, "firecracker"), filepath.Join(dir, "jailer"))
 }
 
 // door is a user at the program's front door.

@@ -26,7 +26,7 @@ import (
 type runCmd struct {
 	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
 	Template  string   `predictor:"template" placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
-	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
+	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
 	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone takes the value from here. It stands in the record: what is secret belongs in the project's secrets."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redteam/simnet"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
@@ -22,7 +23,7 @@ func noKVM(file string) []string {
 
 func TestCandidatesAreTheTiers(t *testing.T) {
 	var names []string
-	for _, c := range run.Tiers("") {
+	for _, c := range run.Tiers(host.Isolation{}) {
 		names = append(names, c.Tier)
 		if c.Note == "" {
 			t.Errorf("%s has no note", c.Tier)
@@ -59,9 +60,9 @@ func TestRequiredTier(t *testing.T) {
 			"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, []string{"--isolation", "qemu-tcg"},
 			"the isolation is contradictory: isolation.require in host.yaml requires qemu-kvm, --isolation requires qemu-tcg",
 		},
-		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `isolation "chroot" is not known: the tiers are qemu-kvm, gvisor, qemu-tcg`},
+		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `isolation "chroot" is not known: the tiers are firecracker, qemu-kvm, gvisor, qemu-tcg`},
 		"unknown in the file":  {"/dev/null", func(d *door) { project(d, "isolation: chroot\n") }, nil, `custody.yaml:2:12: isolation cannot be "chroot"`},
-		"unknown in host.yaml": {"/dev/null", func(d *door) { host(d, "isolation: {require: chroot}\n") }, nil, `isolation.require "chroot": want one of qemu-kvm, gvisor, qemu-tcg`},
+		"unknown in host.yaml": {"/dev/null", func(d *door) { host(d, "isolation: {require: chroot}\n") }, nil, `isolation.require "chroot": want one of firecracker, qemu-kvm, gvisor, qemu-tcg`},
 		"a probe of no time":   {"/dev/null", func(d *door) { host(d, "isolation: {probe: soon}\n") }, nil, "soon is not a duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +98,7 @@ func (d *door) hasTier(want string) {
 		case r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseStart:
 			run = r.Lifecycle.Tier == want && r.Lifecycle.TierNote != ""
 		case r.Kind == audit.KindVM && r.VM.Op == "restore":
-			vm = r.VM.Tier == want && r.VM.Driver == "qemu"
+			vm = r.VM.Tier == want && strings.HasPrefix(want, r.VM.Driver)
 		}
 	}
 	if !run || !vm {
@@ -120,9 +121,12 @@ var kindsOfARun = []string{
 // TestTiersRecordAlike runs the same project with each tier that works on this host.
 func TestTiersRecordAlike(t *testing.T) {
 	works := 0
-	for _, c := range run.Tiers("") {
+	for _, c := range run.Tiers(host.Isolation{}) {
 		t.Run(c.Tier, func(t *testing.T) {
 			d, _ := newSite(t)
+			if os.Getenv(firecrackerEnv) != "" {
+				d.write(filepath.Join(d.home, "host.yaml"), firecrackerSettings(""))
+			}
 			d.env = append(d.env, "TOKEN=a-secret-of-the-test")
 			d.project(rules("  - allow: "+simnet.Allowed) + `secrets:
   token: {from: "env:TOKEN", deliver: {env: TOKEN, file: token}}

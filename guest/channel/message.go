@@ -1,5 +1,5 @@
 // Package channel is the only connection between the host and the guest: a
-// multiplexed connection over a virtio-serial port. The host end is Client,
+// multiplexed connection over a virtio-serial port or a virtio socket. The host end is Client,
 // the guest end is Server. The host never trusts a byte that comes back.
 package channel
 
@@ -8,6 +8,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 )
+
+// VsockPort is the port on which the guest of a machine with a virtio socket listens. Only privileged processes can listen on it.
+const VsockPort = 1007
 
 // Wake is the host's first message after a restore. The guest
 // applies it before anything else runs, because a snapshot's clock, random

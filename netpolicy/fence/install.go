@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -152,7 +153,9 @@ func (f *Fence) release() error {
 		errs = append(errs, f.inject.close())
 	}
 	if f.tap != nil {
-		errs = append(errs, f.tap.Close())
+		if err := f.tap.Close(); !errors.Is(err, os.ErrClosed) { // a driver that opens the device by its name has closed it
+			errs = append(errs, err)
+		}
 	}
 	if f.maps != nil {
 		errs = append(errs, f.maps.close())

@@ -3,10 +3,12 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,6 +80,50 @@ func (l *Lease) UID() int { return l.uid }
 // Sweep removes the group.
 func (l *Lease) Abandon() { l.lock.Close() }
 
+// namePrefix begins the names that Name makes.
+const namePrefix = ".custody-"
+
+// Name gives a file without a name one, in the directory in which it was made, so that it can be mounted, and opens it under
+// that name. The caller closes the file and then calls Unname. If Custody is killed before, Sweep removes the name.
+func (l *Lease) Name(f *os.File) (*os.File, error) {
+	self := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	path, err := os.Readlink(self)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(filepath.Dir(path), fmt.Sprintf("%s%d-%d", namePrefix, l.uid, os.Getpid()))
+	if err := l.lock.Truncate(0); err != nil {
+		return nil, err
+	}
+	if _, err := l.lock.WriteAt([]byte(name), 0); err != nil {
+		return nil, err
+	}
+	if err := unix.Linkat(unix.AT_FDCWD, self, unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
+		return nil, &os.LinkError{Op: "link", Old: path, New: name, Err: err}
+	}
+	return regular.OpenFile(name, os.O_RDWR, 0)
+}
+
+// Unname removes the name that Name made.
+func (l *Lease) Unname() error {
+	err := l.removeName()
+	return errors.Join(err, l.lock.Truncate(0))
+}
+
+func (l *Lease) removeName() error {
+	b := make([]byte, unix.PathMax)
+	n, err := l.lock.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if name := string(b[:n]); strings.HasPrefix(filepath.Base(name), namePrefix) {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // Release gives up the lease, whose process has ended and whose control group has been removed.
 func (l *Lease) Release() {
 	os.Remove(l.lock.Name())
@@ -104,6 +150,7 @@ func Sweep() error {
 		if err != nil {
 			continue // in use
 		}
+		errs = append(errs, l.removeName())
 		if err := awaitEmpty(func() error { return removeGroup(uid) }); !errors.Is(err, unix.EBUSY) {
 			errs = append(errs, err) // a process that hangs in the kernel keeps its group and uid; a later Sweep removes them
 		}

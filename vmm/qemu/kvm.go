@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/custody-project/custody/vmm/confine"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,20 +71,7 @@ func (d *Driver) Fingerprint() string {
 	}
 	id := fmt.Sprintf("%s %d %d %s %s %s", filepath.Base(d.binary), info.Size(), info.ModTime().UnixNano(), machineType(), nicArg(), d.kernelOptions())
 	if d.kvm {
-		id += " " + processor()
+		id += " " + confine.Processor()
 	}
 	return id
-}
-
-func processor() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(b)) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			return strings.Trim(name, "\t :\n")
-		}
-	}
-	return ""
 }

@@ -21,6 +21,7 @@ var guestModules = []string{
 	"virtio_ring", "virtio", "virtio_mmio", "failover", "net_failover", "virtio_net",
 	"virtio_blk", "virtio_console", "libcrc32c", "erofs", "overlay",
 	"crc16", "mbcache", "jbd2", "ext4", "sha256-ssse3",
+	"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport", // Firecracker's channel
 }
 
 // kernel writes the guest kernel to the directory out and its modules to a directory in work.

@@ -85,6 +85,10 @@ const (
 	slowFor = time.Hour
 )
 
+// ErrUnset is returned by a candidate's New if the host's settings do not name what it needs. Pick then tries the
+// candidate only if its tier is required.
+var ErrUnset = errors.New("it is not set up")
+
 // ErrUnavailable means that no tier works, or that the required one does not.
 var ErrUnavailable = errors.New("isolation is not available")
 
@@ -127,6 +131,9 @@ func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
 			choice.Driver, choice.Note = d, c.Note
 			choice.Findings = append(choice.Findings, Finding{Tier: c.Tier, Works: true})
 			return choice, nil
+		}
+		if required == "" && errors.Is(err, ErrUnset) {
+			continue
 		}
 		choice.Findings = append(choice.Findings, Finding{Tier: c.Tier, Reason: err.Error()})
 		failed.causes = append(failed.causes, err)

@@ -1,6 +1,6 @@
 // Package vmtest starts real VMs for tests, from the base template that
-// hack/test makes. It uses software emulation, which works on every host, or KVM
-// if CUSTODY_TEST_TIER is qemu-kvm.
+// hack/test makes. It uses software emulation, which works on every host, or the tier that CUSTODY_TEST_TIER names:
+// qemu-kvm, or firecracker with the programs in the directory $CUSTODY_TEST_FIRECRACKER.
 package vmtest
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/firecracker"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
@@ -50,8 +51,7 @@ func Restore(t testing.TB, o Options) *Machine {
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
 	ctx, shape := t.Context(), template.Shape{CPUs: max(1, o.CPUs), Memory: 512 << 20, Disk: 2 << 30}
-	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
-	check(t, err)
+	d := Driver(t)
 	base, err := Templates(t).Open(ctx, "base")
 	check(t, err)
 	img, err := base.Image(ctx, d, shape)
@@ -72,6 +72,33 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	}
 	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), wake, o.Handler)
 	return m, err
+}
+
+// Driver returns the driver of the tier that CUSTODY_TEST_TIER names.
+func Driver(t testing.TB) template.Driver {
+	t.Helper()
+	if os.Getenv("CUSTODY_TEST_TIER") == vmm.Firecracker {
+		return Firecracker(t)
+	}
+	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
+	check(t, err)
+	return d
+}
+
+// Firecracker returns the driver of the programs in $CUSTODY_TEST_FIRECRACKER. It skips a test for which there are none,
+// or which runs on a host whose KVM boots no guest.
+func Firecracker(t testing.TB) template.Driver {
+	t.Helper()
+	dir := os.Getenv("CUSTODY_TEST_FIRECRACKER")
+	if dir == "" {
+		t.Skip("CUSTODY_TEST_FIRECRACKER names no directory with firecracker and jailer: `make hosts` runs this test in a host with nested KVM")
+	}
+	if os.Getenv("CUSTODY_TEST_TIER") != vmm.Firecracker {
+		t.Skip("CUSTODY_TEST_TIER is not firecracker: this test needs a KVM that boots guests; `make hosts` runs it in a host with nested KVM")
+	}
+	d, err := firecracker.New(t.Context(), firecracker.Paths{Firecracker: filepath.Join(dir, "firecracker"), Jailer: filepath.Join(dir, "jailer")})
+	check(t, err)
+	return d
 }
 
 // Templates returns the store that contains hack/test's base template. A missing store fails the test.

@@ -1,0 +1,151 @@
+package firecracker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// apiTimeout bounds a call of the API. On a host that is itself an emulated VM, a start takes seconds.
+	apiTimeout = time.Minute
+	// saveTimeout bounds the writing of a snapshot.
+	saveTimeout = 10 * time.Minute
+	// maxAnswer bounds the body of an answer, and its header.
+	maxAnswer = 64 << 10
+)
+
+// api is a client of Firecracker's API: HTTP over a unix socket. The server is treated as hostile: answers are bounded
+// in size and time, and the process that listens must have the machine's uid.
+type api struct {
+	http  *http.Client
+	limit time.Duration // of a call
+}
+
+// newAPI returns a client of the server that listens at path with the given uid.
+func newAPI(path string, uid int) *api {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialOwned(ctx, path, uid) }
+	return &api{limit: apiTimeout, http: &http.Client{
+		Transport:     &http.Transport{DialContext: dial, MaxResponseHeaderBytes: maxAnswer, DisableCompression: true, MaxIdleConns: 1},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// close closes the idle connection.
+func (a *api) close() { a.http.CloseIdleConnections() }
+
+// put sets a resource.
+func (a *api) put(ctx context.Context, path string, body any) error {
+	return a.call(ctx, http.MethodPut, path, body, nil)
+}
+
+// patch changes a resource.
+func (a *api) patch(ctx context.Context, path string, body any) error {
+	return a.call(ctx, http.MethodPatch, path, body, nil)
+}
+
+// get reads a resource.
+func (a *api) get(ctx context.Context, path string, answer any) error {
+	return a.call(ctx, http.MethodGet, path, nil, answer)
+}
+
+func (a *api) call(ctx context.Context, method, path string, body, answer any) error {
+	err := a.exchange(ctx, method, path, body, answer)
+	if err != nil {
+		return fmt.Errorf("firecracker's API: %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func (a *api) exchange(ctx context.Context, method, path string, body, answer any) error {
+	within, cancel := context.WithTimeout(ctx, a.limit)
+	defer cancel()
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(within, method, "http://localhost"+path, content)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.http.Do(req)
+	if err != nil {
+		if within.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("no answer within %v", a.limit)
+		}
+		return errors.Unwrap(err) // without the method and the address
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return decodeAnswer(resp.StatusCode, b, answer)
+}
+
+// decodeAnswer decodes the body of an answer. A status that reports a failure results in an error with the server's
+// message.
+func decodeAnswer(status int, body []byte, answer any) error {
+	if len(body) > maxAnswer {
+		return fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	switch {
+	case status == http.StatusNoContent && answer == nil:
+		return nil
+	case status == http.StatusOK && answer != nil:
+		if err := json.Unmarshal(body, answer); err != nil {
+			return fmt.Errorf("unreadable answer: %w", err)
+		}
+		return nil
+	}
+	var fault struct {
+		Message string `json:"fault_message"`
+	}
+	if status < 400 || json.Unmarshal(body, &fault) != nil || fault.Message == "" {
+		return fmt.Errorf("unexpected answer: status %d, %.100q", status, body)
+	}
+	return fmt.Errorf("status %d: %.1000s", status, strconv.Quote(fault.Message))
+}
+
+// dialOwned connects to a unix socket and checks that its listener has this uid.
+func dialOwned(ctx context.Context, path string, uid int) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	cred, err := peerOf(conn)
+	if err == nil && int(cred.Uid) != uid {
+		err = fmt.Errorf("the socket belongs to a process of uid %d, expected %d", cred.Uid, uid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
+	}
+	return conn, nil
+}
+
+// peerOf returns the credentials with which the other end of a unix socket listens.
+func peerOf(conn net.Conn) (*unix.Ucred, error) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred, errors.Join(ctlErr, err)
+}
