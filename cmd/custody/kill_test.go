@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/run"
 )
 
-// machine is a QEMU process as the host sees it.
+// machine is a process of QEMU or Firecracker as the host sees it.
 type machine struct {
 	pid     int
 	started string // in clock ticks since boot: a later process with the same pid has another one
@@ -29,7 +29,7 @@ type machine struct {
 	spaces  []string // its mount and network namespaces
 }
 
-// machines returns the QEMU processes that a process has started.
+// machines returns the machines that a process has started, itself or through the shell that Firecracker ends with.
 func machines(pid int) []machine {
 	var all []machine
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -40,7 +40,10 @@ func machines(pid int) []machine {
 			m := machine{pid: child, started: startOf(child)}
 			exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", child))
 			info, err := os.Stat(fmt.Sprintf("/proc/%d", child))
-			if err != nil || !strings.Contains(exe, "qemu") {
+			if err == nil && strings.HasSuffix(exe, "sh") {
+				all = append(all, machines(child)...)
+			}
+			if err != nil || !strings.Contains(exe, "qemu") && !strings.HasSuffix(exe, "/firecracker") {
 				continue
 			}
 			if m.uid = int(info.Sys().(*syscall.Stat_t).Uid); m.uid < 1<<30 {
@@ -70,7 +73,7 @@ func startOf(pid int) string {
 // goes with the next start.
 func (d *door) gone(m machine) {
 	d.Helper()
-	eventually(d.T, fmt.Sprintf("gone: qemu %d", m.pid), func() bool { return startOf(m.pid) != m.started })
+	eventually(d.T, fmt.Sprintf("gone: machine %d", m.pid), func() bool { return startOf(m.pid) != m.started })
 	eventually(d.T, "left: its namespaces", func() bool {
 		links, _ := filepath.Glob("/proc/[0-9]*/ns/*")
 		return !slices.ContainsFunc(links, func(link string) bool {
@@ -235,7 +238,7 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	}
 }
 
-// A QEMU that dies ends the run, with an error for the user and in the record.
+// A machine that dies ends the run, with an error for the user and in the record.
 func TestMachineKilled(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

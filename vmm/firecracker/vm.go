@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -263,10 +264,18 @@ func (v *vm) await() {
 	<-v.process.waited
 	v.mu.Lock()
 	if !v.destroyed {
-		v.err = fmt.Errorf("firecracker ended by itself: %s%s", v.process.state, v.stderr.Quote())
+		v.err = fmt.Errorf("firecracker ended by itself: %s%s", ending(v.process.state), v.stderr.Quote())
 	}
 	v.mu.Unlock()
 	close(v.done)
+}
+
+// ending describes how Firecracker ended, given the state of the shell that started it.
+func ending(shell *os.ProcessState) string {
+	if code := shell.ExitCode(); code > 128 {
+		return "signal: " + syscall.Signal(code-128).String()
+	}
+	return shell.String()
 }
 
 // addCause adds to the error of a failed start how Firecracker ended, if it did.
