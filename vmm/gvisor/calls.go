@@ -67,7 +67,7 @@ func (c *calls) note(m trace.Message) {
 // search processes a message of a step's main process before its first exec. Init searches PATH for the
 // command: the calls before the last one have failed.
 func (c *calls) search(m trace.Message) {
-	if m.Attempt != nil || m.Raw != nil {
+	if c.threads[m.Thread].returned && (m.Attempt != nil || m.Raw != nil) {
 		delete(c.threads, m.Thread)
 	}
 	c.note(m)

@@ -108,7 +108,7 @@ func (s *Stream) receive(buf []byte) (n int, err error) {
 		}
 		return true
 	})
-	if err == nil {
+	if waitErr != nil { // else err is of the last try
 		err = waitErr
 	}
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
