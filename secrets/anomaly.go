@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	// answerTime is how long an anomaly's finding waits for the broker's word.
+	// answerTime bounds how long the finding of an anomaly waits for the broker's confirmation.
 	answerTime = time.Second
-	// findingTime is how long what follows a finding waits for its record.
+	// findingTime bounds how long the action after a finding waits for its record.
 	findingTime = 500 * time.Millisecond
 )
 
-// sighting is a secret that turned up where it does not belong. There is one finding each.
-// There cannot be more than leases times secrets times rules, so this set is the queue
-// that has no end to run out of.
+// sighting is a secret that occurred out of scope. Each has one finding. Their number is at most leases times secrets
+// times rules, so the set needs no other limit.
 type sighting struct {
-	lease  *Lease // the lease that it belongs to
+	lease  *Lease // of the secret
 	secret string
 	rule   audit.Rule
 }
 
-// Saw reports the secrets that were masked in a record of a kind, by the redactor's names of their values. Streams
-// whose markers the redactor counts too are reported with Printed. A secret in a DNS question, an output or a flow is
-// an anomaly; in an argv or a path it need not be. It never blocks; when it returns the credentials are useless on this
-// side.
+// Saw reports the secrets that were masked in a record of a kind, by the redactor's names of their values. Printed
+// reports those in streams, in which the redactor also counts markers. A secret in a DNS query, an output or a flow is
+// an anomaly; in an argv or a path it need not be. Saw never blocks; when it returns the credentials can no longer be
+// used on the host's side.
 func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 	rules := map[audit.Kind]audit.Rule{audit.KindDNS: audit.RuleSecretInDNS, audit.KindOutput: audit.RuleSecretInOutput, audit.KindFlow: audit.RuleSecretInFlow}
 	rule, ok := rules[kind]
@@ -37,17 +36,17 @@ func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 	}
 	for _, name := range names {
 		b, ok := i.bindings[name]
-		if !ok || kind == audit.KindOutput && b.Deliver == (Deliver{}) { // masking is all that was asked for
+		if !ok || kind == audit.KindOutput && b.Deliver == (Deliver{}) { // the secret is only to be masked
 			continue
 		}
 		name = i.twin(name, step)
-		i.report(i.owner(name, step), name, rule, seq, "it stands in a record of the kind "+string(kind)+", masked")
+		i.report(i.owner(name, step), name, rule, seq, "it is in a record of the kind "+string(kind)+", masked")
 	}
 }
 
 // Presented reports that a secret or its placeholder is about to be sent to a host, and returns whether that is in
-// scope. It never blocks; if it is out of scope, the credentials are useless on this side when it returns. It ignores a
-// placeholder that is sent to a host of its rules.
+// scope. It never blocks; if it is out of scope, the credentials can no longer be used on the host's side when it
+// returns. It ignores a placeholder that is sent to a host of its rules.
 func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) (inScope bool) {
 	b, ok := i.bindings[secret]
 	if !ok || slices.ContainsFunc(i.values.alike(secret), func(name string) bool { return i.permits(name, host) }) {
@@ -57,34 +56,33 @@ func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq ui
 	if b.Deliver.Header != "" {
 		rule = audit.RulePlaceholderToOtherHost
 	}
-	detail := cut(fmt.Sprintf("it was to be shown to %s, in %s", host, where))
+	detail := cut(fmt.Sprintf("it was about to be sent to %s, in %s", host, where))
 	i.report(i.owner(secret, ""), secret, rule, seq, detail)
 	return false
 }
 
-// Echoed reports that a host sent a secret's value or placeholder after the end of an answer. It never blocks; when it
-// returns the credentials are useless on this side.
+// Echoed reports that a host sent a secret's value or placeholder after the end of a response. It never blocks; when it
+// returns the credentials can no longer be used on the host's side.
 func (i *Issuer) Echoed(secret, host string, seq uint64) {
 	if _, ok := i.bindings[secret]; ok {
 		i.report(i.owner(secret, ""), secret, audit.RuleSecretAfterAnswer, seq, cut(host+" sent it beyond the end of an answer"))
 	}
 }
 
-// permits reports whether the secret may be shown to host by the step that runs now.
+// permits reports whether the current step may send the secret to host.
 func (i *Issuer) permits(name, host string) bool {
 	b := i.bindings[name]
 	if b.Deliver.Header != "" {
 		return false
 	}
 	l := i.owner(name, "")
-	if l == nil { // no step has bound it: it is only masked, and there is no lease to revoke
+	if l == nil { // no step has it: it is only masked, and there is no lease to revoke
 		return b.Deliver == (Deliver{}) && (b.Hosts == nil || b.Hosts(host))
 	}
 	return !l.after() && (b.Hosts == nil || b.Hosts(host))
 }
 
-// twin is the one of the secrets with name's value that the step holds: the redactor
-// knows only one name.
+// twin returns the secret with the same value as name's that the step has: the redactor has only one name for a value.
 func (i *Issuer) twin(name, step string) string {
 	for _, n := range i.values.alike(name) {
 		if l := i.owner(n, step); l != nil && !l.after() {
@@ -94,8 +92,8 @@ func (i *Issuer) twin(name, step string) string {
 	return name
 }
 
-// owner is the lease that a secret is of: of the step where it turned up, else of one that
-// runs, else the last that had it.
+// owner returns the lease of a secret: of the step in which it occurred, or else of a running step, or else the last one
+// with the secret.
 func (i *Issuer) owner(secret, step string) *Lease {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,7 +113,7 @@ func (l *Lease) binds(secret string) bool {
 	return ok
 }
 
-// misused handles a misuse that the broker reported.
+// misused handles a misuse that the broker has reported.
 func (i *Issuer) misused(l *Lease, h *held, what string) {
 	name := h.names[0]
 	if at := slices.IndexFunc(h.names, func(n string) bool { return l.bindings[n].Deliver.Token != "" }); at >= 0 {
@@ -124,7 +122,7 @@ func (i *Issuer) misused(l *Lease, h *held, what string) {
 	i.report(l, name, audit.RuleTokenMisuse, 0, cut(what))
 }
 
-// report revokes the credentials of the lease, and has the rest done by a goroutine.
+// report revokes the credentials of the lease, and starts a goroutine that records the finding.
 func (i *Issuer) report(l *Lease, secret string, rule audit.Rule, seq uint64, detail string) {
 	action := i.cfg.Action
 	if l != nil && !l.after() {
@@ -134,7 +132,7 @@ func (i *Issuer) report(l *Lease, secret string, rule audit.Rule, seq uint64, de
 			rule = audit.RuleSecretAfterStep
 		}
 		if action == "revoke" {
-			action = "" // there was nothing alive
+			action = "" // no credential was alive
 		}
 	}
 	s := sighting{l, secret, rule}
@@ -149,8 +147,7 @@ func (i *Issuer) report(l *Lease, secret string, rule audit.Rule, seq uint64, de
 	}
 }
 
-// answer records the finding, after the revocation if the broker is quick enough, and then
-// freezes or ends the run.
+// answer records the finding, after the revocation if the broker is fast enough, and then freezes or ends the run.
 func (i *Issuer) answer(s sighting, f audit.Finding) {
 	step := ""
 	if s.lease != nil {
@@ -169,7 +166,7 @@ func (i *Issuer) answer(s sighting, f audit.Finding) {
 	if i.cfg.Act != nil && f.Action != "" {
 		i.cfg.Act(i.ctx, f.Action, reason)
 	}
-	if err != nil { // the record stalls: wait for it
+	if err != nil { // the record is stalled: wait for it
 		_ = i.journal.post(i.ctx, ev)
 	}
 }

@@ -21,7 +21,7 @@ func sameSet(t *testing.T, got, want []string) {
 	equal(t, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
 }
 
-// What is an anomaly, of which rule; all within 2 s.
+// The anomalies and their rules, all within 2 s.
 func TestAnomalies(t *testing.T) {
 	saw := func(kind audit.Kind, names ...string) func(*world) {
 		return func(w *world) { w.issuer.Saw(kind, "s", names, 7) }
@@ -119,9 +119,9 @@ func TestAfterStep(t *testing.T) {
 			t.Errorf("acts %q", w.acted())
 		}
 		if two.Err() != nil {
-			t.Errorf("a step that has none of it lost its own: %v", two.Err())
+			t.Errorf("a step without the secret lost its credentials: %v", two.Err())
 		}
-		// A step that binds it again is in scope again.
+		// A later step with the secret is in scope again.
 		three := w.deliver("three", "git")
 		if !w.issuer.Presented(w.t.Context(), "git", "github.com", "header", 14) || three.Err() != nil {
 			t.Error("not in scope")
@@ -129,7 +129,7 @@ func TestAfterStep(t *testing.T) {
 	})
 }
 
-// Two names of one value: the redactor knows one of them.
+// Two secrets with one value: the redactor has one of the names.
 func TestTwins(t *testing.T) {
 	inWorld(t, func(c *Config) {
 		c.Bindings = append(c.Bindings, Binding{Name: "hub", From: "vault:hub#token", Deliver: Deliver{Env: "HUB"}, Hosts: only("hub.example")})
@@ -151,7 +151,7 @@ func TestTwins(t *testing.T) {
 		}
 		w.issuer.Saw(audit.KindOutput, "two", []string{"git"}, 2)
 		if !Anomalous(two.Err()) {
-			t.Errorf("the step that holds it under its other name: %v", two.Err())
+			t.Errorf("the step that has it under its other name: %v", two.Err())
 		}
 		synctest.Wait()
 		if f := w.log.findings(); len(f) != 1 || f[0].Secret != "hub" {
@@ -160,7 +160,7 @@ func TestTwins(t *testing.T) {
 	})
 }
 
-// The revocation does not wait for the record, and Saw for neither.
+// The revocation does not wait for the record, and Saw waits for neither.
 func TestSawNeverBlocks(t *testing.T) {
 	inWorld(t, func(c *Config) { c.Action = "freeze" }, func(w *world) {
 		w.deliver("s", "git", "api")
@@ -175,7 +175,7 @@ func TestSawNeverBlocks(t *testing.T) {
 			t.Errorf("blocked for %v", d)
 		}
 		if _, err := w.issuer.Credential("api"); err == nil {
-			t.Error("still given out")
+			t.Error("still available")
 		}
 		time.Sleep(2 * time.Second)
 		if w.vault.alive() > 0 || len(w.acted()) != 3 {
@@ -187,7 +187,7 @@ func TestSawNeverBlocks(t *testing.T) {
 	})
 }
 
-// A broker that hangs does not hold up the finding, the freeze, or another lease's revocation.
+// A broker that hangs does not delay the finding, the freeze, or another lease's revocation.
 func TestAnomalyWithBrokerDown(t *testing.T) {
 	inWorld(t, func(c *Config) { c.Action = "freeze" }, func(w *world) {
 		a, b := w.deliver("a", "git"), w.deliver("b", "npm")
@@ -196,7 +196,7 @@ func TestAnomalyWithBrokerDown(t *testing.T) {
 		w.issuer.Saw(audit.KindDNS, "b", []string{"npm"}, 2)
 		time.Sleep(2 * time.Second)
 		if w.local.alive() > 0 || !Anomalous(a.Err()) || !Anomalous(b.Err()) {
-			t.Error("one lease waits for the other")
+			t.Error("one lease waited for the other")
 		}
 		f := w.log.findings()
 		if len(f) != 2 || len(w.acted()) != 2 {
@@ -223,7 +223,7 @@ func TestKnownLate(t *testing.T) {
 		l := w.deliver("s", "git", "npm", "tok")
 		_ = l.End(w.t.Context(), "done")
 		_ = w.deliver("t", "git", "npm").End(w.t.Context(), "done")
-		equal(t, asked, []string{"npm", "git"}) // once a value, and no token that was just made
+		equal(t, asked, []string{"npm", "git"}) // once per value, and no new token
 		f := w.log.findings()
 		if len(f) != 1 || f[0].Rule != "secret-known-late" || f[0].Seq != 2 || f[0].Secret != "git" {
 			t.Errorf("findings %+v", f)
@@ -231,7 +231,7 @@ func TestKnownLate(t *testing.T) {
 	})
 }
 
-// The recorder calls Saw from within Record, with what it masked.
+// The recorder calls Saw within Record, with the masked values.
 func TestRecorderHook(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.deliver("s", "git", "npm")
@@ -261,7 +261,7 @@ func TestRecorderHook(t *testing.T) {
 	})
 }
 
-// A step prints values at any split, and markers.
+// A step prints values, split at every offset, and markers.
 func TestPrinted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		_ = w.begin("first", "git").End(w.t.Context(), "the redactor knows it now")
@@ -294,8 +294,8 @@ func TestPrinted(t *testing.T) {
 	})
 }
 
-// FuzzFind: whatever stands beside a value or a placeholder, markers and pieces of them too, it is found; and markers
-// alone are not.
+// FuzzFind: a value or a placeholder is found, whatever precedes or follows it, including markers and parts of them;
+// markers alone are not found.
 func FuzzFind(f *testing.F) {
 	red := redact.New([]byte("a key"))
 	i := NewIssuer(Config{Run: "r", Redactor: red})
@@ -321,7 +321,7 @@ func FuzzFind(f *testing.F) {
 		}
 		if got := i.Find([]byte(before + marker + after)); len(got) > 0 && len(red.Find([]byte(before))) == 0 && len(red.Find([]byte(after))) == 0 &&
 			len(red.Find([]byte(before+"\x00"+after))) == 0 && !strings.Contains(before+after, "custody-api-") {
-			t.Errorf("a marker is taken for its value: %q in %q", got, before+marker+after)
+			t.Errorf("a marker was mistaken for its value: %q in %q", got, before+marker+after)
 		}
 	})
 }

@@ -25,8 +25,8 @@ func benchIssuer(b *testing.B) *Issuer {
 	return i
 }
 
-// BenchmarkStep is what a step's credentials cost beside the broker and the disk: begin, deliver,
-// renew, end. With a token each step, the redactor has a value more each time.
+// BenchmarkStep measures a step's credentials without the broker and the disk: begin, deliver, renew, end. Each token
+// adds a value to the redactor.
 func BenchmarkStep(b *testing.B) {
 	for _, names := range [][]string{{"git", "api"}, {"git", "api", "tok"}} {
 		for _, before := range []int{0, 100} {
@@ -60,8 +60,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkAnomaly is the time from a sighting to the broker's word that the credentials are
-// dead, and, as p99, the longest but one in a hundred.
+// BenchmarkAnomaly measures the time from a sighting to the broker's confirmation of the revocation. p99 is the 99th
+// percentile.
 func BenchmarkAnomaly(b *testing.B) {
 	i := benchIssuer(b)
 	var all []time.Duration

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// contents are the values of a lease's secrets, and what the step has in the place of some. The lease's lock guards them.
+// contents has the values of a lease's secrets, and the placeholders of some. The lease's lock guards it.
 type contents struct {
 	bindings     map[string]Binding // does not change
 	values       map[string][]byte
@@ -18,13 +18,13 @@ func newContents(b map[string]Binding) contents {
 	return contents{bindings: b, values: map[string][]byte{}, placeholders: map[string]string{}}
 }
 
-// wipe makes the values and placeholders useless.
+// wipe overwrites the values and removes the placeholders.
 func (c *contents) wipe() {
 	wipe(c.values)
 	clear(c.placeholders)
 }
 
-// items are what goes into the step.
+// items returns the items to deliver to the step.
 func (c *contents) items() []Item {
 	var items []Item
 	for _, name := range slices.Sorted(maps.Keys(c.bindings)) {
@@ -43,7 +43,7 @@ func (c *contents) items() []Item {
 	return items
 }
 
-// via is how a secret gets to a step, as the record calls it.
+// via returns the form of delivery in the terms of the record.
 func via(d Deliver) string {
 	var ways []string
 	for _, w := range []struct{ name, to string }{{"header", d.Header}, {"env", d.Env}, {"file", d.File}, {"token", d.Token}} {

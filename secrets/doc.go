@@ -1,8 +1,9 @@
-// Package secrets hands each step credentials that live for a minute.
+// Package secrets gives each step credentials with a lifetime of one minute.
 //
-// A source is what custody.yaml writes under "from": env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD. A Broker
-// mints what a step binds, the Issuer keeps its lease: it writes each operation down, renews on proof that the step
-// lives, and revokes at the step's end, or immediately when a credential occurs where it does not belong.
+// A source is the value of "from" in custody.yaml: env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD. A Broker mints
+// the credentials of a step. The Issuer keeps the step's lease: it records each operation, renews the credentials after
+// each proof that the step still runs, and revokes them at the step's end, or immediately when a credential occurs out
+// of scope.
 //
 //	Begin            Deliver             Renew (proof of life)
 //	------> minted ----------> delivered -------+
@@ -11,12 +12,11 @@
 //	           |   End, anomaly, expiry, broker lost it
 //	           +-----------------+-----> over: revoked or expired
 //
-// Lease draws this in full. No setting of the host's clock makes a lease longer, nor does
-// its sleep: a grant counts for TTL from when it was asked for, in time that only goes
-// forward.
+// The comment of Lease has the complete diagram. Neither changes of the host's clock nor its sleep make a lease longer:
+// a grant is valid for TTL from its request, in a time that includes sleep and only increases.
 //
-// A header secret never enters the step: the gateway asks Issuer.Credential for it, and
-// the step has a placeholder, made for one lease and known again for the rest of the run.
+// The value of a header secret never enters the step: the gateway gets it from Issuer.Credential. The step has a
+// placeholder, which is made for one lease and recognized for the rest of the run.
 //
-// Values are held in memory only, and no error contains one.
+// Values are only in memory, and no error contains one.
 package secrets

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// abandon ends a lease that did not come about.
+// abandon ends a lease after Begin failed.
 func (l *Lease) abandon(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
@@ -18,10 +18,9 @@ func (l *Lease) abandon(ctx context.Context, cause error) error {
 	return errors.Join(cause, recorded, l.held().confirmed(ctx))
 }
 
-// End revokes the credentials if they are still alive, and wipes the values. It returns when
-// the brokers have confirmed that they are dead, or after some seconds, whatever becomes of
-// ctx, with an error that says until when one may live; the revocation is still tried
-// until then. Calling it again does no harm.
+// End revokes the credentials if they are alive, and wipes the values. It returns when the brokers have confirmed the
+// revocation, or after some seconds, even if ctx has ended, with an error that states until when a credential may be
+// alive; the revocation is retried until then. End may be called repeatedly.
 func (l *Lease) End(ctx context.Context, reason string) error {
 	l.finish(reason)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
@@ -31,22 +30,22 @@ func (l *Lease) End(ctx context.Context, reason string) error {
 
 func (l *Lease) finish(reason string) {
 	if o := errEnded(reason); l.dies(o) {
-		l.withdraw(o) // before a next step sends requests of its own
+		l.withdraw(o) // before the next step sends requests
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finished = true
 }
 
-// kill makes the credentials useless on this side immediately, and starts their revocation. It does not block: its
-// caller may be carrying a request that is to be withdrawn.
+// kill ends the use of the credentials on the host's side immediately, and starts their revocation. It does not block:
+// its caller may be sending a request that must be withdrawn.
 func (l *Lease) kill(o *over) {
 	if l.dies(o) {
 		l.issuer.start(func() { l.withdraw(o) })
 	}
 }
 
-// dies marks the lease dead, and reports whether it was alive until now. The first reason stands.
+// dies marks the lease dead, and reports whether it was alive. The first reason is kept.
 func (l *Lease) dies(o *over) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,12 +59,12 @@ func (l *Lease) dies(o *over) bool {
 		close(l.over)
 	}
 	for _, h := range l.grants {
-		go h.bury(o)
+		go h.revokeUntilDead(o)
 	}
 	return true
 }
 
-// withdraw has the requests ended that carry one of the credentials.
+// withdraw ends the requests that carry one of the credentials.
 func (l *Lease) withdraw(o *over) {
 	if l.issuer.cfg.Withdrawn == nil {
 		return
@@ -77,7 +76,7 @@ func (l *Lease) withdraw(o *over) {
 	}
 }
 
-// settle waits for a dead lease's grants. Without an error they are dead and recorded as dead.
+// settle waits for the revocation of a dead lease's grants. Without an error they are revoked, and that is recorded.
 func (l *Lease) settle(ctx context.Context) error {
 	select {
 	case <-l.begun:

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// How a lease ends before its step: when, and with what words.
+// How a lease ends before its step: when, and with what error.
 func TestOver(t *testing.T) {
 	minute := func(w *world, l *Lease) { time.Sleep(61 * time.Second) }
 	cases := []struct {
@@ -47,7 +47,7 @@ func TestOver(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			_ = w.vault.last().Revoke(w.t.Context())
 			_ = l.Renew(w.t.Context())
-		}, 10 * time.Second, "does not know"},
+		}, 10 * time.Second, "no longer has"},
 		{"lives longer", time.Hour, func(w *world, l *Lease) {
 			w.vault.set(func() { w.vault.ttl = time.Hour })
 			_ = l.Renew(w.t.Context())
@@ -86,13 +86,13 @@ func TestOver(t *testing.T) {
 					t.Errorf("error %v", err)
 				}
 				if _, err := w.issuer.Credential("api"); err == nil || err.Error() != "the step's credentials have expired" {
-					t.Errorf("the gateway still gets it: %v", err)
+					t.Errorf("the gateway still receives it: %v", err)
 				}
 				if err := l.Renew(w.t.Context()); !Expired(err) {
-					t.Errorf("renewed from the dead: %v", err)
+					t.Errorf("renewed after the end: %v", err)
 				}
 				if _, err := l.Deliver(w.t.Context()); !Expired(err) {
-					t.Errorf("delivered from the dead: %v", err)
+					t.Errorf("delivered after the end: %v", err)
 				}
 				w.vault.heal()
 				_ = l.End(w.t.Context(), "the step has ended")
@@ -106,7 +106,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// A renewal that failed for some time is made up for by a later one, and Renew does not take long.
+// A later renewal can succeed after some have failed, and Renew returns soon.
 func TestRenewAgain(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.deliver("s", "git")
@@ -117,7 +117,7 @@ func TestRenewAgain(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		if d := time.Since(before); d > proofTime {
-			t.Errorf("a renewal on a proof of %v", d)
+			t.Errorf("a renewal took %v", d)
 		}
 		go func() { time.Sleep(3 * time.Second); w.vault.heal() }()
 		if err := l.Renew(w.t.Context()); err != nil {
@@ -136,15 +136,14 @@ func TestRenewAgain(t *testing.T) {
 	})
 }
 
-// No clock makes a lease longer: neither a broker's words from a host whose clock jumps,
-// nor the host's sleep.
+// Neither a broker's times from a host whose clock jumps, nor the host's sleep make a lease longer.
 func TestClocks(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
 		inWorld(t, nil, func(w *world) {
-			w.vault.expires = func(at time.Time) time.Time { return at.Round(0).Add(jump) } // no monotonic reading
+			w.vault.expires = func(at time.Time) time.Time { return at.Round(0).Add(jump) } // no monotonic clock reading
 			start := time.Now()
 			l, err := w.issuer.Begin(w.t.Context(), "s", []string{"git"}, time.Hour)
-			if err == nil { // the broker seems to give less than it does
+			if err == nil { // the broker seems to grant less than it does
 				<-l.Over()
 			}
 			synctest.Wait()
@@ -170,7 +169,7 @@ func TestClocks(t *testing.T) {
 	})
 }
 
-// The mint's own duration counts.
+// The duration of Mint counts towards the TTL.
 func TestSlowMint(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.vault.mintTakes = 20 * time.Second
@@ -183,7 +182,7 @@ func TestSlowMint(t *testing.T) {
 	})
 }
 
-// What the broker does not confirm is said to be alive, until it does or until its TTL.
+// A grant counts as alive until the broker confirms its revocation, or until its TTL.
 func TestRevokeFails(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -199,7 +198,7 @@ func TestRevokeFails(t *testing.T) {
 				w.vault.set(func() { c.fault(w.vault) })
 				start := time.Now()
 				ctx, cancel := context.WithCancel(w.t.Context())
-				cancel() // the caller's hurry is no reason to leave a token alive
+				cancel() // a cancelled context is no reason to leave a token alive
 				err := l.End(ctx, "the step has ended")
 				if d := time.Since(start); d > settleTime {
 					t.Errorf("an end of %v", d)
@@ -232,7 +231,7 @@ func TestRevokeFails(t *testing.T) {
 				_ = l.End(w.t.Context(), "the step has ended")
 				time.Sleep(TTL)
 				if err := w.issuer.RevokeAll(w.t.Context(), "later"); err != nil {
-					t.Errorf("it is dead by itself: %v", err)
+					t.Errorf("it has expired: %v", err)
 				}
 				sameSet(t, w.log.ops(), []string{"s mint git", "s expire git"})
 			})
@@ -240,13 +239,13 @@ func TestRevokeFails(t *testing.T) {
 	}
 }
 
-// A broker that is slower than the first tries is waited for in the end.
+// A confirmation that arrives after the first tries counts.
 func TestSlowRevocation(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.begin("s", "git")
 		w.vault.set(func() { w.vault.revokeTakes = 3500 * time.Millisecond })
 		if err := l.End(w.t.Context(), "the step has ended"); err == nil {
-			t.Error("it is not confirmed")
+			t.Error("confirmed too early")
 		}
 		if err := l.End(w.t.Context(), "again"); err != nil {
 			t.Error(err)
@@ -255,7 +254,7 @@ func TestSlowRevocation(t *testing.T) {
 	})
 }
 
-// A pause also finds what is being minted.
+// A pause also revokes grants that are being minted.
 func TestRevokeAll(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		a := w.deliver("a", "git", "npm")
@@ -273,7 +272,7 @@ func TestRevokeAll(t *testing.T) {
 			t.Errorf("%d grants alive after all were revoked", n)
 		}
 		if err := <-begun; err == nil || !strings.Contains(err.Error(), "paused") {
-			t.Errorf("begun during the pause: %v", err)
+			t.Errorf("Begin during the pause: %v", err)
 		}
 		if err := a.Err(); !closed(a.Over()) || err == nil || Expired(err) || Anomalous(err) || !strings.Contains(err.Error(), "paused") {
 			t.Errorf("error %v", err)

@@ -14,49 +14,48 @@ import (
 )
 
 const (
-	// renewTry is how long the answer to a renewal may take; that to a revocation may take
-	// revokeTry, then twice as long, at most longestTry.
+	// renewTry is the timeout of a renewal; that of a revocation is revokeTry, doubled with each try up to longestTry.
 	renewTry   = 5 * time.Second
 	revokeTry  = 1500 * time.Millisecond
 	longestTry = 4 * time.Second
 	// patience is how long a revocation is tried before it is recorded as not confirmed.
 	patience = 3 * time.Second
-	// longestPause is between two tries. With longestTry it is less than settleTime, in which a
-	// broker that works again is asked again.
+	// longestPause is the longest pause between tries. Together with longestTry it is less than settleTime, so that a
+	// broker that has recovered is tried again in time.
 	longestPause = 500 * time.Millisecond
 )
 
-// held is a grant in a lease. It is safe for concurrent use.
+// held is a grant of a lease. It is safe for concurrent use.
 //
 //	         ask, renewed
 //	           +-----+
 //	           v     |
 //	minted --> alive until a moment
-//	             |  bury, when the lease is dead
-//	             v
-//	           revoking, again and again (insist)
-//	             |  the broker confirmed it, or it is dead by itself
-//	             v
-//	           done      the record has it
+//	   |    revokeUntilDead, when the lease is dead
+//	   v
+//	revoking, repeatedly (insist)
+//	   |    the broker has confirmed it, or it has expired
+//	   v
+//	done         the end is recorded
 type held struct {
 	issuer   *Issuer
 	step     string
 	term     term
 	grant    Grant
 	broker   string
-	accessor string        // its digest
+	accessor string        // digest of the accessor
 	names    []string      // of the secrets
-	unsaid   []audit.Event // of its mint, if they could not be recorded then
+	unsaid   []audit.Event // mint events that could not be recorded at first
 
-	mu         sync.Mutex // guards what follows; no other is taken under it
-	until      moment     // it is counted on until then
-	worst      moment     // it can be alive until then: with a renewal whose answer was lost, say
-	lost       error      // the last answer, if it was no renewal
-	confirmed  bool       // the broker said that it is dead
-	failed     error      // the last answer to the revocation
-	unrecorded error      // why its end is not in the record
+	mu         sync.Mutex // guards the fields below; no other lock is taken under it
+	until      moment     // valid at least until then
+	worst      moment     // may be alive until then, for instance after a renewal whose response was lost
+	lost       error      // the broker's last response, if it was not a renewal
+	confirmed  bool       // the broker has confirmed the revocation
+	failed     error      // the last response to the revocation
+	unrecorded error      // why its end is not recorded
 
-	done chan struct{} // closed when it is dead and recorded as such, or nothing more is done about it
+	done chan struct{} // closed when its end is recorded, or no further attempt is made
 }
 
 func digest(accessor string) string {
@@ -67,7 +66,7 @@ func digest(accessor string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// event is an operation on the whole grant, which has a name if there is only one secret in it.
+// event returns an event about the whole grant. It has a name if the grant has only one secret.
 func (h *held) event(op audit.SecretOp, reason string) audit.Event {
 	h.mu.Lock()
 	until := h.until
@@ -90,7 +89,7 @@ func (h *held) eventUntil(op audit.SecretOp, until moment, reason string) audit.
 	return audit.Event{Time: time.Now(), Kind: audit.KindSecret, Step: h.step, Secret: s}
 }
 
-// ask asks the broker for a renewal once, and returns until when the grant can be counted on then.
+// ask sends one renewal to the broker, and returns until when the grant is valid then.
 func (h *held) ask(ctx context.Context) (until moment, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTry)
 	defer cancel()
@@ -110,7 +109,7 @@ func (h *held) ask(ctx context.Context) (until moment, err error) {
 	return until, err
 }
 
-// renewed writes the renewal down, and only then counts on it.
+// renewed records the renewal, and only then extends the validity.
 func (h *held) renewed(ctx context.Context, until moment) error {
 	err := h.issuer.journal.post(ctx, h.eventUntil(audit.SecretRenew, until, ""))
 	h.mu.Lock()
@@ -121,9 +120,9 @@ func (h *held) renewed(ctx context.Context, until moment) error {
 	return err
 }
 
-// bury tries to revoke a grant until the broker confirms it or the grant expires, and records
-// which. The revocation does not wait for the record.
-func (h *held) bury(o *over) {
+// revokeUntilDead tries to revoke a grant until the broker confirms it or the grant expires, and records the result. The
+// revocation does not wait for the record.
+func (h *held) revokeUntilDead(o *over) {
 	notes := make(chan audit.Event, 2) // an expire and a revoke event
 	go func() {
 		defer close(h.done)
@@ -148,8 +147,8 @@ func (h *held) bury(o *over) {
 	notes <- h.event(audit.SecretRevoke, o.reason)
 }
 
-// insist asks for the revocation again and again, until the broker confirms it or the grant is dead by
-// itself. It calls late once if that takes long.
+// insist repeats the revocation until the broker confirms it or the grant has expired. It calls late once if that takes
+// long.
 func (h *held) insist(late func()) (confirmed bool) {
 	ctx, since := h.issuer.ctx, h.issuer.now()
 	late = sync.OnceFunc(late)
@@ -171,14 +170,14 @@ func (h *held) insist(late func()) (confirmed bool) {
 	return true
 }
 
-// mayLive is how long the grant can be alive still.
+// mayLive returns how long the grant may still be alive.
 func (h *held) mayLive() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.worst.sub(h.issuer.now())
 }
 
-// revoke asks once, and reports whether the broker confirmed it.
+// revoke makes one attempt, and reports whether the broker confirmed it.
 func (h *held) revoke(ctx context.Context, try time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, try)
 	defer cancel()
@@ -194,12 +193,12 @@ func (h *held) unconfirmed(o *over) audit.Event {
 	failed, worst := h.failed, h.worst
 	h.mu.Unlock()
 	ev := h.eventUntil(audit.SecretExpire, worst, "")
-	ev.Secret.Reason = cut(fmt.Sprintf("%s; %s did not confirm the revocation, so it is dead by %s, when it expires: %v",
+	ev.Secret.Reason = cut(fmt.Sprintf("%s; %s did not confirm the revocation, so it may be alive until it expires at %s: %v",
 		o.reason, h.broker, ev.Secret.Expires.Format(time.RFC3339), failed))
 	return ev
 }
 
-// note records what became of a grant, however long that takes.
+// note records the end of a grant, however long that takes.
 func (h *held) note(ev audit.Event) {
 	ctx := h.issuer.ctx
 	for {
@@ -218,7 +217,7 @@ func (h *held) note(ev audit.Event) {
 	}
 }
 
-// fate is nil for a grant that is surely dead and recorded as such.
+// fate returns nil if the grant is revoked and that is recorded, and otherwise the reason why it may be alive.
 func (h *held) fate() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,19 +226,19 @@ func (h *held) fate() error {
 	case h.confirmed || left <= 0:
 		return h.unrecorded
 	case h.failed != nil:
-		return fmt.Errorf("%s has not confirmed the revocation of step %q's credentials, which die in %s at the latest: %w", h.broker, h.step, left.Round(time.Second), h.failed)
+		return fmt.Errorf("%s has not confirmed the revocation of step %q's credentials, which expire in %s at the latest: %w", h.broker, h.step, left.Round(time.Second), h.failed)
 	}
-	return fmt.Errorf("%s has not answered the revocation of step %q's credentials yet, which die in %s at the latest", h.broker, h.step, left.Round(time.Second))
+	return fmt.Errorf("%s has not answered the revocation of step %q's credentials yet, which expire in %s at the latest", h.broker, h.step, left.Round(time.Second))
 }
 
-// stands returns until when the grant is counted on, and the broker's last answer if that was no renewal.
-func (h *held) stands() (until moment, lost error) {
+// validity returns until when the grant is valid, and the broker's last response if it was not a renewal.
+func (h *held) validity() (until moment, lost error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.until, h.lost
 }
 
-// over reports whether nothing more is done about it.
+// over reports whether no further attempt is made.
 func (h *held) over() bool {
 	select {
 	case <-h.done:
@@ -249,9 +248,9 @@ func (h *held) over() bool {
 	}
 }
 
-// listen calls report with what the broker says of the grant's misuse.
+// listen calls report for each misuse of the grant that the broker reports.
 func (h *held) listen(report func(what string)) {
-	misuse := h.grant.Misuse() // nil never says anything
+	misuse := h.grant.Misuse() // a nil channel never receives
 	for {
 		select {
 		case what, ok := <-misuse:
@@ -265,28 +264,28 @@ func (h *held) listen(report func(what string)) {
 	}
 }
 
-// grants are those of a lease.
+// grants are the grants of a lease.
 type grants []*held
 
-// left is how long all of them are counted on still.
+// left returns how long all of them are still valid.
 func (all grants) left() time.Duration {
 	left := MaxLimit
 	for _, h := range all {
-		until, _ := h.stands()
+		until, _ := h.validity()
 		left = min(left, until.sub(h.issuer.now()))
 	}
 	return left
 }
 
-// over reports whether nothing more is done about any of them.
+// over reports whether no further attempt is made for any of them.
 func (all grants) over() bool {
 	return !slices.ContainsFunc(all, func(h *held) bool { return !h.over() })
 }
 
-// expiry returns why one ran out; nil if no broker is the reason.
+// expiry returns why one has expired; nil if no broker is the reason.
 func (all grants) expiry() *over {
 	for _, h := range all {
-		until, lost := h.stands()
+		until, lost := h.validity()
 		if errors.Is(lost, ErrLost) || lost != nil && until.sub(h.issuer.now()) <= 0 {
 			return errExpired(cut(fmt.Sprintf("%s did not renew it: %v", h.broker, lost)))
 		}
@@ -294,7 +293,7 @@ func (all grants) expiry() *over {
 	return nil
 }
 
-// confirmed waits for the revocations. Without an error all are dead and recorded as dead.
+// confirmed waits for the revocations. Without an error all grants are revoked, and that is recorded.
 func (all grants) confirmed(ctx context.Context) error {
 	var errs []error
 	for _, h := range all {

@@ -14,52 +14,51 @@ import (
 )
 
 const (
-	// MaxLimit is the longest time that a step's credentials can be renewed.
+	// MaxLimit is the maximum time for which a step's credentials can be renewed.
 	MaxLimit = 24 * time.Hour
-	// beginTime is how long brokers may take to mint what a step binds.
+	// beginTime bounds the minting of a step's credentials.
 	beginTime = 30 * time.Second
-	// settleTime is how long an end waits for the brokers' word.
+	// settleTime bounds how long an end waits for the brokers' confirmation.
 	settleTime = 5 * time.Second
 )
 
-// Config is what an Issuer works with. All but Dir, Withdrawn, Action, Act and Recorded must be set.
+// Config has the dependencies of an Issuer. All but Dir, Withdrawn, Action, Act and Recorded must be set.
 type Config struct {
 	Run      string
-	Bindings []Binding         // all that the project names
+	Bindings []Binding         // all secrets of the project
 	Brokers  map[string]Broker // by the scheme of the sources that they serve
-	Dir      string            // where relative sources begin
+	Dir      string            // the base of relative sources
 	Recorder Recorder
 	Redactor *redact.Redactor
-	// Withdrawn, if set, is called with each header secret whose credential is dead, so that requests under way that
-	// carry it are ended. It must not wait for Close.
+	// Withdrawn, if set, is called with each header secret whose credential has ended, so that open requests that carry
+	// it can be ended. It must not wait for Close.
 	Withdrawn func(secret, reason string)
-	// Action is what follows an anomaly besides the revocation: revoke (nothing more; the default), freeze or end. Act
-	// carries out the last two, and reports all three. It is called once for each finding that had any effect, perhaps
-	// concurrently, and must not wait for Close.
+	// Action is the action after an anomaly in addition to the revocation: revoke (none; the default), freeze or end.
+	// Act carries out the last two, and reports all three. It is called once for each finding that had any effect,
+	// possibly concurrently, and must not wait for Close.
 	Action string
 	Act    func(ctx context.Context, action, reason string)
-	// Recorded looks through what was recorded of the run so far, as it is stored, for bytes
-	// in which find finds the value, and returns the first record with them.
+	// Recorded searches the stored records of the run for bytes in which find finds the value, and returns the first
+	// record with them.
 	Recorded func(name string, find func([]byte) bool) (seq uint64, ok bool)
 }
 
-// Credential is what the gateway puts into a request.
+// Credential is a credential that the gateway adds to a request.
 type Credential struct {
-	Header      string // name of the header
-	Value       []byte // a copy of the secret value: the caller's
-	Placeholder string // what the step has in its place; empty: nothing
+	Header      string // name of the header field
+	Value       []byte // a copy that belongs to the caller
+	Placeholder string // the step's placeholder; empty: none
 }
 
-// Item is one thing that is handed into a step.
+// Item is an item to deliver to a step.
 type Item struct {
 	Name  string // of the secret
-	Env   string // environment variable that holds Value, or empty
-	File  string // file in the step's tmpfs that holds Value, or empty
-	Value []byte // the caller's
+	Env   string // environment variable for Value, or empty
+	File  string // file in the step's tmpfs for Value, or empty
+	Value []byte // belongs to the caller
 }
 
-// Issuer gives the steps of one run their credentials and takes them back. It is safe for
-// concurrent use.
+// Issuer issues and revokes the credentials of one run's steps. It is safe for concurrent use.
 type Issuer struct {
 	cfg          Config
 	bindings     map[string]Binding
@@ -68,14 +67,14 @@ type Issuer struct {
 	placeholders *placeholders
 	slept        func() time.Duration
 
-	// ctx ends when Close has waited long enough for what still goes on.
+	// ctx ends when Close no longer waits for pending operations.
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup // all goroutines but the revocations, which their leases know
+	tasks  sync.WaitGroup // all goroutines except the revocations, which belong to their leases
 
-	mu       sync.Mutex // guards what follows; a lease's may be taken under it
+	mu       sync.Mutex // guards the fields below; a lease's lock may be taken under it
 	closed   bool
-	leases   []*Lease          // that may still have something alive
+	leases   []*Lease          // those that may have live grants
 	steps    map[string]*Lease // the last one of each step
 	bound    map[string]*Lease // the last one with each secret
 	reported map[sighting]bool
@@ -100,7 +99,7 @@ func NewIssuer(c Config) *Issuer {
 
 func (i *Issuer) now() moment { return moment{time.Now(), i.slept()} }
 
-// start runs f as one of the issuer's goroutines, unless it is closed.
+// start runs f as a goroutine of the issuer, unless the issuer is closed.
 func (i *Issuer) start(f func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -109,8 +108,8 @@ func (i *Issuer) start(f func()) {
 	}
 }
 
-// Begin mints what step binds, to be renewed for at most limit (none or more than MaxLimit: MaxLimit). It returns when
-// the redactor knows the values and the minting is recorded. With an error, whatever was minted is revoked.
+// Begin mints the secrets of step, to be renewed for at most limit (zero or more than MaxLimit means MaxLimit). It
+// returns when the redactor has the values and the minting is recorded. After an error, all that was minted is revoked.
 func (i *Issuer) Begin(ctx context.Context, step string, names []string, limit time.Duration) (*Lease, error) {
 	l, err := i.open(step, names, limit)
 	if err != nil {
@@ -125,7 +124,7 @@ func (i *Issuer) Begin(ctx context.Context, step string, names []string, limit t
 	return l, nil
 }
 
-// open registers a lease with nothing in it.
+// open registers an empty lease.
 func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease, error) {
 	if limit <= 0 || limit > MaxLimit {
 		limit = MaxLimit
@@ -140,19 +139,19 @@ func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease,
 	for _, name := range names {
 		b, ok := i.bindings[name]
 		if !ok {
-			return nil, fmt.Errorf("step %q names the secret %q, which the project does not have", step, name)
+			return nil, fmt.Errorf("step %q has the secret %q, which the project does not define", step, name)
 		}
 		l.bindings[name] = b
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
-		return nil, errors.New("the run gives out no more credentials: it has ended")
+		return nil, errors.New("the run issues no more credentials: it has ended")
 	}
 	if old := i.steps[step]; old != nil && old.live() {
 		return nil, fmt.Errorf("step %q has credentials already", step)
 	}
-	i.leases = append(slices.DeleteFunc(i.leases, (*Lease).buried), l)
+	i.leases = append(slices.DeleteFunc(i.leases, (*Lease).settled), l)
 	i.steps[step] = l
 	for name := range l.bindings {
 		i.bound[name] = l
@@ -160,15 +159,14 @@ func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease,
 	return l, nil
 }
 
-// learn makes the redactor know the values, and then looks whether one was recorded
-// before it was known.
+// learn adds the values to the redactor, and then checks whether one of them was recorded before.
 func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byte) error {
 	if err := i.cfg.Redactor.AddAll(values); err != nil {
 		return err
 	}
 	for _, name := range i.values.remember(values) {
 		if i.bindings[name].Deliver.Token != "" {
-			continue // made a moment ago
+			continue // it is new
 		}
 		if err := i.late(ctx, step, name, values[name]); err != nil {
 			return err
@@ -177,8 +175,7 @@ func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byt
 	return nil
 }
 
-// late records a finding if value stands in the record already. It is looked for with a
-// redactor of its own, for which markers mean nothing.
+// late records a finding if value is already in the record. It searches with a separate redactor, which has no markers.
 func (i *Issuer) late(ctx context.Context, step, name string, value []byte) error {
 	if i.cfg.Recorded == nil {
 		return nil
@@ -193,12 +190,11 @@ func (i *Issuer) late(ctx context.Context, step, name string, value []byte) erro
 	}
 	return i.journal.post(ctx, audit.Event{Kind: audit.KindFinding, Step: step, Finding: &audit.Finding{
 		Rule: audit.RuleSecretKnownLate, Secret: name, Seq: seq,
-		Detail: "the value stands unmasked in what was recorded before it was minted: replace it where it comes from",
+		Detail: "the value is unmasked in records from before it was minted: replace it at its source",
 	}})
 }
 
-// Credential returns the header secret's value for a request of the step that runs now.
-// The error's words are for the guest.
+// Credential returns the header secret's value for a request of the current step. The guest receives the error's text.
 func (i *Issuer) Credential(secret string) (Credential, error) {
 	i.mu.Lock()
 	l := i.bound[secret]
@@ -214,15 +210,14 @@ func (i *Issuer) Credential(secret string) (Credential, error) {
 	return l.credential(secret)
 }
 
-// Find returns the names of the secrets of which a value or placeholder occurs in text, in any encoding. Markers do not
-// count.
+// Find returns the names of the secrets of which a value or placeholder is in text, in any encoding. It ignores markers.
 func (i *Issuer) Find(text []byte) []string {
 	text = i.values.unmarked(text)
 	return union(i.cfg.Redactor.Find(text), i.placeholders.known.Find(text))
 }
 
-// RevokeAll revokes all credentials that are alive, and waits some seconds for the brokers' confirmation. Without an
-// error none is alive. It comes before a pause, a snapshot, a fork; the caller ensures that no step begins meanwhile.
+// RevokeAll revokes all live credentials, and waits some seconds for the brokers' confirmation. Without an error none is
+// alive. It precedes a pause, a snapshot or a fork; the caller ensures that no step begins meanwhile.
 func (i *Issuer) RevokeAll(ctx context.Context, reason string) error {
 	i.mu.Lock()
 	leases := slices.Clone(i.leases)
@@ -239,8 +234,8 @@ func (i *Issuer) RevokeAll(ctx context.Context, reason string) error {
 	return errors.Join(errs...)
 }
 
-// Close ends what is left, gives out nothing more, and waits some seconds for the brokers.
-// What they have not confirmed by then is dead within TTL of its last renewal.
+// Close ends all leases, issues no further ones, and waits some seconds for the brokers. Grants that they have not
+// confirmed by then expire within TTL of the last renewal.
 func (i *Issuer) Close(ctx context.Context) error {
 	i.mu.Lock()
 	i.closed = true
@@ -254,7 +249,7 @@ func (i *Issuer) Close(ctx context.Context) error {
 	wait(tasks, time.Second)
 	i.cancel()
 	wait(tasks, time.Second)
-	for _, l := range i.leases { // they do not change any more
+	for _, l := range i.leases { // they no longer change
 		for _, h := range l.held() {
 			wait(h.done, time.Second)
 		}
@@ -262,7 +257,7 @@ func (i *Issuer) Close(ctx context.Context) error {
 	return err
 }
 
-// wait waits for c to be closed, at most for d.
+// wait waits until c is closed, for at most d.
 func wait(c <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

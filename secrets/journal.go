@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Recorder writes to the run's record; audit.Recorder implements it.
+// Recorder records events of the run; audit.Recorder implements it.
 type Recorder interface {
 	// Record returns when the event is durable.
 	Record(ctx context.Context, ev audit.Event) (seq uint64, err error)
@@ -15,7 +15,7 @@ type Recorder interface {
 	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
 }
 
-// journal writes an Issuer's events into the run's record.
+// journal records an Issuer's events.
 type journal struct{ recorder Recorder }
 
 // record returns when the events, in their order, are durable.

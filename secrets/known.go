@@ -10,14 +10,14 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// known is what an Issuer remembers of all values of a run: which names have equal ones, as the redactor knows only one
-// of them, and the markers that stand for them. It is safe for concurrent use.
+// known has information on all values of a run: which names have equal values, since the redactor has only one name for
+// a value, and the markers of all values. It is safe for concurrent use.
 type known struct {
 	redactor *redact.Redactor
 
-	mu      sync.Mutex            // guards what follows
-	names   map[[32]byte][]string // by the value's sum
-	twins   map[string][]string   // names that had the same value as the key's
+	mu      sync.Mutex            // guards the fields below
+	names   map[[32]byte][]string // by the value's hash
+	twins   map[string][]string   // other names with the value of the key
 	markers [][]byte              // of all values
 }
 
@@ -25,8 +25,7 @@ func newKnown(r *redact.Redactor) *known {
 	return &known{redactor: r, names: map[[32]byte][]string{}, twins: map[string][]string{}}
 }
 
-// remember notes which names have equal values, and the markers. It returns the names
-// whose values are new.
+// remember stores which names have equal values, and the markers. It returns the names whose values are new.
 func (k *known) remember(values map[string][]byte) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,15 +47,14 @@ func (k *known) remember(values map[string][]byte) []string {
 	return fresh
 }
 
-// alike are the names of all secrets that had the same value as name, itself first.
+// alike returns the names of all secrets that have had the same value as name, beginning with name.
 func (k *known) alike(name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]string{name}, k.twins[name]...)
 }
 
-// unmarked returns text without the markers that stand in it: the redactor takes one for
-// its value.
+// unmarked returns text without the markers in it, which the redactor treats like their values.
 func (k *known) unmarked(text []byte) []byte {
 	if !bytes.Contains(text, []byte("[REDACTED:")) {
 		return text
@@ -69,7 +67,7 @@ func (k *known) unmarked(text []byte) []byte {
 	return text
 }
 
-// find returns the names of the values in text, in any encoding that the redactor knows. Markers do not count.
+// find returns the names of the values in text, in any encoding of the redactor. It ignores markers.
 func (k *known) find(text []byte) []string { return k.redactor.Find(k.unmarked(text)) }
 
 func union(a, b []string) []string {

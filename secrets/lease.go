@@ -13,23 +13,23 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Lease is what one step has of credentials. It is safe for concurrent use.
+// Lease is the lease of one step's credentials. It is safe for concurrent use.
 //
-//	Begin        all brokers gave        Deliver
+//	Begin       all brokers granted          Deliver
 //	-----> begun ---------------> minted -------> delivered --+
-//	         |                       |              |  ^      | Renew, after a proof of life:
-//	         |                       |              |  +------+ each grant lives for TTL again
+//	         |                       |              |   ^     | Renew, after a proof of life:
+//	         |                       |              |   +------+ each grant is valid for TTL again
 //	         +-----------------------+--------------+
 //	         |  kill: End, expiry, lost by its broker, anomaly, RevokeAll
 //	         v
-//	       dead      values wiped, nothing given any more; Over is closed, unless by End
+//	       dead        values wiped, no more deliveries; Over is closed, unless by End
 //	         |
-//	         |  bury, for each grant (see held): revoke until the broker confirms it
+//	         |  for each grant (see held): revoke until the broker confirms it
 //	         v
-//	      done       the record has the revoke event, or after some seconds an
-//	                 expire event that says when the grant dies by itself
+//	       done        the revoke event is recorded, or after some seconds an
+//	                   expire event with the time when the grant expires
 //
-// There is no way back, and each way leads there.
+// All transitions are one-way.
 type Lease struct {
 	issuer   *Issuer
 	step     string
@@ -38,11 +38,11 @@ type Lease struct {
 
 	begun    chan struct{} // closed when Begin returns
 	over     chan struct{}
-	life     context.Context // done when it is dead, whatever the reason
+	life     context.Context // done when the lease is dead, for whatever reason
 	die      context.CancelFunc
-	renewing chan struct{} // held by the one Renew that asks
+	renewing chan struct{} // held by the current Renew
 
-	mu        sync.Mutex // guards what follows; a grant's may be taken under it, and no other
+	mu        sync.Mutex // guards the fields below; a grant's lock may be taken under it, and no other
 	grants    grants
 	contents  contents
 	delivered bool
@@ -51,10 +51,10 @@ type Lease struct {
 	refusals  map[string]int
 }
 
-// Over is closed when the credentials are dead before End; Err returns the reason.
+// Over returns a channel that is closed when the credentials end before End; Err returns the reason.
 func (l *Lease) Over() <-chan struct{} { return l.over }
 
-// Err returns why the credentials are dead; nil while they live and after an End that found them alive.
+// Err returns why the credentials have ended; nil while they are alive, and after an End that found them alive.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *Lease) Err() error {
 	return l.dead
 }
 
-// alive returns an error when the credentials are dead, after End as well.
+// alive returns an error when the credentials have ended, also after End.
 func (l *Lease) alive() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *Lease) alive() error {
 
 func (l *Lease) live() bool { return l.alive() == nil }
 
-// within returns a context that is done with ctx or when the lease is dead.
+// within returns a context that ends with ctx or the lease.
 func (l *Lease) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(l.life, cancel)
@@ -97,29 +97,29 @@ func (l *Lease) held() grants {
 	return slices.Clone(l.grants)
 }
 
-// buried reports whether nothing is left to do for it.
-func (l *Lease) buried() bool {
+// settled reports whether all its grants have ended.
+func (l *Lease) settled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dead != nil && l.finished && l.grants.over()
 }
 
-// add puts a grant into the lease, and into its grave if that is dead already.
+// add adds a grant to the lease, and revokes it if the lease has ended.
 func (l *Lease) add(h *held, values map[string][]byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.grants = append(l.grants, h)
 	if l.dead != nil {
 		wipe(values)
-		go h.bury(l.dead)
+		go h.revokeUntilDead(l.dead)
 		return l.dead
 	}
 	maps.Copy(l.contents.values, values)
 	return nil
 }
 
-// Deliver records that the credentials are delivered, and then returns what goes into the
-// step: of a header secret its placeholder, if anything.
+// Deliver records the delivery, and then returns the items for the step: for a header secret its placeholder, if the
+// step has one.
 func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	var events []audit.Event
 	for _, h := range l.held() {
@@ -149,7 +149,7 @@ func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	return l.contents.items(), nil
 }
 
-// credential is Issuer.Credential for the lease that it chose.
+// credential is Issuer.Credential for the chosen lease.
 func (l *Lease) credential(secret string) (Credential, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,14 +161,14 @@ func (l *Lease) credential(secret string) (Credential, error) {
 		return Credential{}, fmt.Errorf("the secret %q is not for a header", secret)
 	case !l.delivered:
 		return Credential{}, errors.New("the step does not have its credentials yet")
-	case l.grants.left() <= 0: // and watch is about to notice
+	case l.grants.left() <= 0: // watch is about to notice this
 		return Credential{}, errors.New(errExpired("").guest)
 	}
 	return Credential{Header: d.Header, Value: bytes.Clone(l.contents.values[secret]), Placeholder: l.contents.placeholders[secret]}, nil
 }
 
-// Refused records that something was asked for in the step's name that is not given. A
-// flood of one reason is recorded at its first, second, fourth, eighth ... time.
+// Refused records a refused request in the step's name. Repetitions of one reason are recorded at the first, second,
+// fourth, eighth ... time.
 func (l *Lease) Refused(ctx context.Context, reason string) {
 	const reasons = 64
 	l.mu.Lock()
@@ -185,11 +185,11 @@ func (l *Lease) Refused(ctx context.Context, reason string) {
 	if n > 1 {
 		text = fmt.Sprintf("%s (%d times by now)", text, n)
 	}
-	// Without a record of it the answer is still no.
+	// Without a record the request is refused all the same.
 	_ = l.issuer.journal.post(ctx, audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: &audit.Secret{Op: audit.SecretRefuse, Reason: text}})
 }
 
-// cut shortens what others worded.
+// cut shortens text from other parties.
 func cut(s string) string {
 	const most = 500
 	if len(s) > most {

@@ -11,12 +11,12 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// A step of 150 s is renewed and then ends: what the record, the step and the gateway get.
+// A step of 150 s is renewed and then ends: the record, the step's items and the gateway's credentials.
 func TestLease(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.begin("agent", "git", "npm", "api")
 		if _, err := w.issuer.Credential("api"); err == nil {
-			t.Error("a credential before its delivery is recorded")
+			t.Error("a credential is available before its delivery is recorded")
 		}
 		items, err := l.Deliver(w.t.Context())
 		if err != nil {
@@ -45,7 +45,7 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		if closed(l.Over()) || l.Err() != nil {
-			t.Errorf("an end is no early end: %v", l.Err())
+			t.Errorf("End counts as an early end: %v", l.Err())
 		}
 		if w.vault.alive()+w.local.alive() > 0 {
 			t.Error("grants outlive the end")
@@ -53,7 +53,7 @@ func TestLease(t *testing.T) {
 		want := []string{"agent mint npm", "agent mint api", "agent mint git", "agent deliver npm", "agent deliver api", "agent deliver git"}
 		ops := w.log.ops()
 		equal(t, ops[:len(want)], want)
-		// Each broker's renewals and revocations come at the same time, in any order.
+		// Each broker's renewals and revocations are concurrent, in any order.
 		count := map[string]int{}
 		for _, o := range ops[len(want):] {
 			count[o]++
@@ -62,7 +62,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("renewals and revocations: %v", count)
 		}
 		if strings.Contains(w.log.raw.String(), "the-value-of") || strings.Contains(w.log.raw.String(), "vault-accessor") {
-			t.Error("a value or an accessor stands in the record")
+			t.Error("a value or an accessor is in the record")
 		}
 	})
 }
@@ -97,15 +97,15 @@ func TestEventFields(t *testing.T) {
 	})
 }
 
-// Two steps get placeholders of their own. Each is known in any encoding for the rest of the run, and
-// the values are wiped with their lease.
+// Two steps get separate placeholders. Each is recognized in any encoding for the rest of the run, and the values are
+// wiped with their lease.
 func TestPlaceholders(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		one := w.deliver("one", "api", "bare")
 		first, _ := w.issuer.Credential("api")
 		bare, err := w.issuer.Credential("bare")
 		if err != nil || bare.Placeholder != "" || string(bare.Value) != "the-value-of-bare" {
-			t.Errorf("a secret for the header alone: %+v, %v", bare, err)
+			t.Errorf("a secret only for the header: %+v, %v", bare, err)
 		}
 		held := w.vault.last().values
 		value := held["api"]
@@ -126,7 +126,7 @@ func TestPlaceholders(t *testing.T) {
 		}
 		marker := w.red.String("the-value-of-api")
 		if got := w.issuer.Find([]byte("a " + marker + " and [REDACTED:x:00] custody-api-")); len(got) > 0 || !strings.HasPrefix(marker, "[REDACTED:api:") {
-			t.Errorf("%q is taken for its value: %v", marker, got)
+			t.Errorf("%q was mistaken for its value: %v", marker, got)
 		}
 		if got := w.issuer.Find([]byte(marker + " the-value-of-bare")); len(got) != 1 || got[0] != "bare" {
 			t.Errorf("beside a marker: %v", got)
@@ -134,7 +134,7 @@ func TestPlaceholders(t *testing.T) {
 	})
 }
 
-// Begin mints all or nothing, and grants that it had to revoke are recorded.
+// Begin mints all or nothing, and records the grants that it had to revoke.
 func TestBeginFails(t *testing.T) {
 	give := func(v map[string]string) func(Request) map[string][]byte {
 		return func(Request) map[string][]byte {
@@ -153,15 +153,15 @@ func TestBeginFails(t *testing.T) {
 		want  string
 		ops   []string // in any order
 	}{
-		{"unknown name", []string{"git", "gti"}, nil, `names the secret "gti"`, nil},
+		{"unknown name", []string{"git", "gti"}, nil, `has the secret "gti"`, nil},
 		{"no broker", []string{"git", "lost"}, nil, "no broker here serves its source", []string{"s refuse"}},
 		{"second broker down", []string{"git", "npm"}, func(w *world) { w.vault.mintErr = errDown }, "connection refused", []string{"s mint npm", "s refuse", "s revoke npm"}},
 		{"broker hangs", []string{"npm"}, func(w *world) { w.local.mintTakes = time.Hour }, "deadline exceeded", []string{"s refuse"}},
 		{"short value", []string{"git", "npm"}, func(w *world) { w.vault.values = give(map[string]string{"git": "1234567"}) }, "7 bytes", given},
-		{"no value", []string{"git", "npm"}, func(w *world) { w.vault.values = give(map[string]string{"git": ""}) }, "gave no value", given},
+		{"no value", []string{"git", "npm"}, func(w *world) { w.vault.values = give(map[string]string{"git": ""}) }, "granted no value", given},
 		{"other values", []string{"git", "npm"}, func(w *world) {
 			w.vault.values = give(map[string]string{"git": "the-value-of-git", "root": "the-root-value"})
-		}, "not asked for", given},
+		}, "not requested", given},
 		{"lives longer", []string{"git", "npm"}, func(w *world) { w.vault.ttl = time.Hour }, "for 1h0m0s, which may live for 1m0s", given},
 	}
 	for _, c := range cases {
@@ -175,15 +175,15 @@ func TestBeginFails(t *testing.T) {
 					t.Fatalf("error %v", err)
 				}
 				if w.vault.alive()+w.local.alive() > 0 {
-					t.Error("something lives on")
+					t.Error("a grant is still alive")
 				}
 				sameSet(t, w.log.ops(), c.ops)
 				if strings.Contains(w.log.raw.String(), "nowhere") || strings.Contains(err.Error(), "nowhere") {
-					t.Error("a source stands in the record or the error")
+					t.Error("a source is in the record or the error")
 				}
 				w.vault.set(func() { w.vault.mintErr, w.vault.values, w.vault.ttl = nil, nil, 0 })
 				w.local.heal()
-				_ = w.deliver("s", "git", "npm").End(w.t.Context(), "done") // it can be tried again
+				_ = w.deliver("s", "git", "npm").End(w.t.Context(), "done") // Begin can be called again
 			})
 		})
 	}
@@ -196,7 +196,7 @@ func TestBeginWithoutRecord(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		if w.vault.alive() > 0 {
-			t.Error("a token lives without a record of it")
+			t.Error("a token is alive without a record of it")
 		}
 		w.log.breaks(nil)
 		l := w.begin("s", "git")
@@ -224,16 +224,16 @@ func TestBeginOnce(t *testing.T) {
 		none := w.begin("none")
 		time.Sleep(3 * time.Minute)
 		if closed(none.Over()) || none.Renew(w.t.Context()) != nil {
-			t.Error("a lease of nothing ran out")
+			t.Error("an empty lease has expired")
 		}
 		ctx, cancel := context.WithCancel(w.t.Context())
 		cancel()
 		if _, err := w.issuer.Begin(ctx, "late", []string{"git"}, 0); err == nil {
-			t.Error("begun for a caller that is gone")
+			t.Error("begun with a cancelled context")
 		}
 		_ = w.issuer.Close(w.t.Context())
 		if _, err := w.issuer.Begin(w.t.Context(), "s", nil, 0); err == nil {
-			t.Error("begun after the close")
+			t.Error("begun after Close")
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestCredentialWords(t *testing.T) {
 		_, _ = l.Deliver(w.t.Context())
 		words("git", "not for a header")
 		c, _ := w.issuer.Credential("api")
-		clear(c.Value) // the caller's
+		clear(c.Value) // the caller may change it
 		if c, _ := w.issuer.Credential("api"); string(c.Value) != "the-value-of-api" {
 			t.Errorf("value %q", c.Value)
 		}
@@ -269,7 +269,7 @@ func TestCredentialWords(t *testing.T) {
 	})
 }
 
-// A flood is recorded at its powers of two.
+// Repeated refusals are recorded at powers of two.
 func TestRefused(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.begin("s", "git")

@@ -11,13 +11,13 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// minting fills a lease with what the brokers give for it.
+// minting mints the credentials of a lease.
 type minting struct {
 	issuer *Issuer
 	lease  *Lease
 }
 
-// run asks each broker for what it serves, one after the other.
+// run calls each broker in turn.
 func (m *minting) run(ctx context.Context) error {
 	l := m.lease
 	requests, err := m.requests()
@@ -61,8 +61,8 @@ func (m *minting) hold() error {
 	return nil
 }
 
-// keep takes what a broker minted into the lease. The grant is kept, to be revoked, even when something is wrong with
-// it. Only the redactor sees a value before its minting is recorded.
+// keep adds a minted grant to the lease. It adds the grant even if it is invalid, so that it is revoked. Only the
+// redactor gets a value before its minting is recorded.
 func (m *minting) keep(ctx context.Context, r request, g Grant, asked moment) error {
 	l, i := m.lease, m.issuer
 	h := &held{issuer: i, step: l.step, term: l.term, grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()),
@@ -94,26 +94,26 @@ func (m *minting) keep(ctx context.Context, r request, g Grant, asked moment) er
 	return err
 }
 
-// fits refuses what is less than was asked for, or more.
+// fits returns an error if the grant has missing or additional values.
 func fits(bindings []Binding, values map[string][]byte) error {
 	for _, b := range bindings {
 		if len(values[b.Name]) == 0 {
-			return fmt.Errorf("secret %s: the broker gave no value", b.Name)
+			return fmt.Errorf("secret %s: the broker granted no value", b.Name)
 		}
 	}
 	if len(values) != len(bindings) {
-		return errors.New("the broker gave values that were not asked for")
+		return errors.New("the broker granted values that were not requested")
 	}
 	return nil
 }
 
-// request is what one broker is asked for.
+// request is the request to one broker.
 type request struct {
 	broker Broker
 	Request
 }
 
-// scheme is what b's source begins with.
+// scheme returns the scheme of b's source.
 func scheme(b Binding) string {
 	s, _, _ := strings.Cut(b.From, ":")
 	return s
@@ -126,7 +126,7 @@ func (m *minting) requests() ([]request, error) {
 	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
 		b := l.bindings[name]
 		broker := c.Brokers[scheme(b)]
-		if broker == nil { // the source is not repeated: it may be the value itself
+		if broker == nil { // the source may be a misplaced value, so it is not repeated
 			return nil, fmt.Errorf("secret %s: no broker here serves its source", name)
 		}
 		r := by[broker.Name()]

@@ -11,20 +11,20 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// A model is what a lease must be, kept by hand beside it.
+// A model is the expected state of a lease.
 type model struct {
 	lease     *Lease
 	step      string
 	names     []string
 	limit     time.Time
 	least     time.Time // it is alive until then unless something kills it
-	most      time.Time // it is dead then
+	most      time.Time // it has ended then
 	delivered bool
 	dead      bool
 	grants    []*fakeGrant
 }
 
-// walk does random things to an issuer and compares it with its models after each.
+// walk performs random operations on an issuer and compares it with its models after each.
 type walk struct {
 	*world
 	rng    *rand.Rand
@@ -32,9 +32,8 @@ type walk struct {
 	thaw   func()
 }
 
-// TestModel does random sequences of operations, with random faults, against an oracle: a credential is
-// given out only while its lease lives, no grant lives after an end that went well, and
-// each mint in the record is followed by its revocation or expiry.
+// TestModel performs random sequences of operations with random faults: a credential is available only while its lease
+// is alive, no grant is alive after a successful end, and each mint event is followed by a revocation or an expiry.
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
 		inWorld(t, func(c *Config) { c.Action = []string{"revoke", "freeze", "end"}[seed%3] }, func(w *world) {
@@ -105,7 +104,7 @@ func (k *walk) begin() {
 
 func (m *model) reach(t time.Time) time.Time {
 	if len(m.grants) == 0 {
-		return m.limit.Add(1000 * time.Hour) // nothing in it can run out
+		return m.limit.Add(1000 * time.Hour) // nothing in it can expire
 	}
 	if t = t.Add(TTL); t.After(m.limit) {
 		return m.limit
@@ -119,7 +118,7 @@ func (k *walk) renew(m *model) {
 	if err == nil {
 		m.least = m.reach(start)
 	}
-	if time.Now().Before(m.most) { // even a renewal that fails may have been one for some grants
+	if time.Now().Before(m.most) { // even a failed renewal may have renewed some grants
 		m.most = m.reach(time.Now())
 	}
 }
@@ -133,7 +132,7 @@ func (k *walk) finish(m *model) {
 	}
 	for _, g := range m.grants {
 		if err == nil && k.lives(g) {
-			k.t.Errorf("%s of %s lives after an end that went well", g.Accessor(), m.step)
+			k.t.Errorf("%s of %s is alive after a successful end", g.Accessor(), m.step)
 		}
 	}
 }
@@ -163,7 +162,7 @@ func (k *walk) revokeAll() {
 		m.dead = true
 	}
 	if n := k.vault.alive() + k.local.alive(); err == nil && n > 0 {
-		k.t.Errorf("%d grants live after all were revoked", n)
+		k.t.Errorf("%d grants are alive after all were revoked", n)
 	}
 }
 
@@ -185,15 +184,15 @@ func (k *walk) fault() {
 	f.set(faults[k.rng.IntN(len(faults))])
 }
 
-// compare holds all leases against their models. A credential asked for by name may be of any
-// lease that has it, so it is asked of the lease.
+// compare compares all leases with their models. It calls the lease's credential method, because Issuer.Credential may
+// choose any lease with the secret.
 func (k *walk) compare() {
 	for _, m := range k.models {
 		now := time.Now()
 		dead := m.lease.alive() != nil
 		switch {
 		case (m.dead || !now.Before(m.most)) && !dead:
-			k.t.Errorf("%s lives, though dead %v or over since %v", m.step, m.dead, now.Sub(m.most))
+			k.t.Errorf("%s is alive, but it is dead (%v) or expired %v ago", m.step, m.dead, now.Sub(m.most))
 		case !m.dead && now.Before(m.least) && dead:
 			k.t.Errorf("%s is dead for %v", m.step, m.lease.alive())
 		case closed(m.lease.Over()) != (m.lease.Err() != nil):
@@ -212,7 +211,7 @@ func (k *walk) compare() {
 	}
 }
 
-// end closes the issuer and judges what is in the record.
+// end closes the issuer and checks the record.
 func (k *walk) end() {
 	k.thaw()
 	k.vault.heal()
@@ -250,6 +249,6 @@ func (k *walk) end() {
 		}
 	}
 	if strings.Contains(k.log.raw.String(), "the-value-of") || strings.Contains(k.log.raw.String(), "hvs.") {
-		k.t.Error("a value stands in the record")
+		k.t.Error("a value is in the record")
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moment is a point in time that no setting of the host's clock moves. It goes on while
-// the host sleeps, which the monotonic time of package time does not.
+// moment is a point in time that does not depend on the host's clock settings. It includes the time in which the host
+// sleeps, unlike the monotonic time of package time.
 type moment struct {
-	awake time.Time     // for its monotonic reading
+	awake time.Time     // for its monotonic clock reading
 	slept time.Duration // how long the host had slept by then
 }
 
@@ -17,7 +17,7 @@ func (m moment) add(d time.Duration) moment {
 	return moment{m.awake.Add(d), m.slept}
 }
 
-// sub is the time from o to m.
+// sub returns the duration from o to m.
 func (m moment) sub(o moment) time.Duration {
 	return m.awake.Sub(o.awake) + m.slept - o.slept
 }
@@ -29,8 +29,8 @@ func earlier(a, b moment) moment {
 	return b
 }
 
-// slept is how long the host has slept since it was started: CLOCK_BOOTTIME counts that,
-// CLOCK_MONOTONIC does not (clock_gettime(2)).
+// slept returns how long the host has slept since its start: CLOCK_BOOTTIME includes that, CLOCK_MONOTONIC does not
+// (clock_gettime(2)).
 func slept() time.Duration {
 	var boot, awake unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {

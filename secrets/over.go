@@ -6,15 +6,15 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// ErrLost is wrapped by Grant.Renew when the broker has answered that the grant is not
-// alive any more, so that asking again is of no use.
-var ErrLost = errors.New("the broker does not know the grant any more")
+// ErrLost is wrapped by the error of Grant.Renew if the broker has reported that the grant has ended, so that retries
+// cannot succeed.
+var ErrLost = errors.New("the broker no longer has the grant")
 
-// Expired reports whether err, of a lease, means that its credentials ran out or that the broker lost them.
+// Expired reports whether err, of a lease, means that its credentials expired or that the broker lost them.
 func Expired(err error) bool { return is(err, expired) }
 
-// Anomalous reports whether err, of a lease, means that its credentials were revoked because one of them occurred where
-// it does not belong.
+// Anomalous reports whether err, of a lease, means that its credentials were revoked because one of them occurred out of
+// scope.
 func Anomalous(err error) bool { return is(err, anomalous) }
 
 func is(err error, w why) bool {
@@ -27,15 +27,15 @@ type why int
 const (
 	ended     why = iota // End
 	expired              // no renewal in time
-	anomalous            // something turned up where it does not belong
+	anomalous            // a secret occurred out of scope
 	revoked              // RevokeAll, Close
 )
 
-// over is why a lease's credentials are dead.
+// over is why a lease's credentials have ended.
 type over struct {
 	why    why
 	reason string // for the record
-	guest  string // what the guest sees: nothing about the broker
+	guest  string // the text for the guest, without information on the broker
 }
 
 func (o *over) Error() string { return o.reason }

@@ -9,14 +9,14 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// placeholders makes what a step holds in place of a header secret, and knows again what it
-// made, in any encoding of the redactor's and for the rest of the run:
+// placeholders makes the values that a step has in place of header secrets, and recognizes them in any encoding of the
+// redactor, for the rest of the run:
 //
 //	custody-NAME-RRRRRRRRRRRRRRRRLLLLLLLLLLLLLLLL
-//	             |               + of the lease: the gateway takes no other
-//	             + of the run and the secret: its identifier
+//	              |               + of the lease: the gateway accepts no other
+//	              + of the run and the secret: its identifier
 //
-// They are not in the run's redactor: one may be printed, and gives nothing away.
+// They are not in the run's redactor: a placeholder is not secret, and may be printed.
 type placeholders struct {
 	known *redact.Redactor
 

@@ -5,17 +5,17 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Printed searches what a step prints, as it comes and before it is masked, and reports the values in it as Saw does.
-// The redactor's findings in a record do not suffice: they do not distinguish a value from its marker, which a step may
-// print for good reason, as it stands in an answer that the gateway masked. It is not safe for concurrent use.
+// Printed searches a step's output, as it arrives and before it is masked, and reports the values in it as Saw does. The
+// redactor's findings in a record do not suffice: they do not distinguish a value from its marker, which a step may
+// legitimately print, for instance from a response that the gateway masked. It is not safe for concurrent use.
 type Printed struct {
 	issuer *Issuer
 	step   string
 	watch  *redact.Watch
-	tail   []byte // the last of what was written
+	tail   []byte // the last bytes written
 }
 
-// printedTail is how much of what was printed last is looked through in a pause.
+// printedTail is the size of the last output that Pause searches.
 const printedTail = 64 << 10
 
 // Printed returns a Printed for one stream of a step.
@@ -23,7 +23,7 @@ func (i *Issuer) Printed(step string) *Printed {
 	return &Printed{issuer: i, step: step, watch: i.cfg.Redactor.Watch()}
 }
 
-// Write takes the next piece. seq is of the record that holds it, or of one near it.
+// Write searches the next piece. seq is that of the record with the piece, or of one near it.
 func (p *Printed) Write(b []byte, seq uint64) {
 	found, _ := p.watch.Write(b)
 	p.report(found, seq)
@@ -33,8 +33,7 @@ func (p *Printed) Write(b []byte, seq uint64) {
 	}
 }
 
-// Pause is called when a step has printed nothing for a moment. A value that what
-// follows might still lengthen is found now.
+// Pause is called after a short time without output. It finds values that further output could extend.
 func (p *Printed) Pause(seq uint64) { p.report([][]byte{p.tail}, seq) }
 
 // End is called at the end of the stream.

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// proofTime is how long one proof of life is good for asking brokers.
+// proofTime is how long a proof of life is valid for renewals.
 const proofTime = 10 * time.Second
 
-// watch ends the lease when a grant was not renewed in time. It looks every second, since
-// no timer goes on while the host sleeps.
+// watch ends the lease when a grant was not renewed in time. It checks every second, because timers stop while the host
+// sleeps.
 func (l *Lease) watch() {
 	for {
 		left := l.held().left()
@@ -26,7 +26,7 @@ func (l *Lease) watch() {
 	}
 }
 
-// expiry returns why a grant ran out.
+// expiry returns why a grant has expired.
 func (l *Lease) expiry() *over {
 	if l.term.left() <= 0 {
 		return errExpired("the step's limit is reached")
@@ -34,12 +34,12 @@ func (l *Lease) expiry() *over {
 	if o := l.held().expiry(); o != nil {
 		return o
 	}
-	return errExpired("the step did not prove that it lives")
+	return errExpired("the guest did not prove that the step still runs")
 }
 
-// Renew makes all grants live for TTL again. It is called right after a proof of life, tries
-// for some seconds at most, and may then be called again with a fresh proof. A lease that no call renews in
-// time is over, as is one that its broker has lost. What could not be recorded does not count.
+// Renew extends all grants to TTL from now. It is called right after a proof of life, takes some seconds at most, and
+// may then be called again with a new proof. A lease that is not renewed in time ends, as does one whose grant the
+// broker has lost. Renewals that could not be recorded do not count.
 func (l *Lease) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
@@ -63,7 +63,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// renew asks for one grant until the broker agrees or ctx ends.
+// renew renews one grant, with retries until the broker confirms it or ctx ends.
 func (l *Lease) renew(ctx context.Context, h *held) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, longestPause) {
 		until, err := h.ask(ctx)

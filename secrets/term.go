@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// slack is how much later than TTL a broker may set a grant's expiry, for the latency of the request.
+// slack is how far beyond TTL a broker may set a grant's expiry, to allow for the latency of the request.
 const slack = 2 * time.Second
 
-// term bounds how long the credentials of a lease live.
+// term bounds the lifetime of a lease's credentials.
 type term struct {
-	limit moment // no renewal goes beyond it
+	limit moment // no renewal extends beyond it
 	now   func() moment
 }
 
-// left is how long the credentials can be renewed still.
+// left returns how long the credentials can still be renewed.
 func (t term) left() time.Duration { return t.limit.sub(t.now()) }
 
-// short refuses what lives longer than it should.
+// short returns an error for grants whose lifetime is too long.
 func (t term) short(expires time.Time) error {
 	most := min(TTL, t.left())
 	if left := time.Until(expires); left > most+slack {
@@ -26,13 +26,13 @@ func (t term) short(expires time.Time) error {
 	return nil
 }
 
-// reach is until when a grant can be counted on that was asked for at asked: TTL runs from
-// then, since the answer took its time.
+// reach returns until when a grant is valid that was requested at asked: TTL counts from then, because the response may
+// take long.
 func (t term) reach(asked moment, expires time.Time) moment {
 	return earlier(asked.add(min(TTL, expires.Sub(asked.awake))), t.limit)
 }
 
-// doubt is until when a grant can be alive about which the broker was asked until now.
+// doubt returns until when a grant may be alive that was requested before now.
 func (t term) doubt() moment {
 	return earlier(t.now().add(TTL), t.limit.add(slack))
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Learn adds to the redactor the project's values that can be read without minting them, whether a step binds them or
-// not. It is called before anything is recorded. The errors, by the secret's name, are of values that will not be
-// masked unless a step binds them.
+// Learn adds the project's values that can be read without minting to the redactor, whether or not a step uses them. It
+// is called before anything is recorded. The errors, by the secret's name, are those of values that are masked only if a
+// step uses them.
 func (i *Issuer) Learn() map[string]error {
 	by := map[string][]Binding{}
 	for _, b := range i.cfg.Bindings {
@@ -21,7 +21,7 @@ func (i *Issuer) Learn() map[string]error {
 		}
 		values, errs := t.ReadValues(Request{Run: i.cfg.Run, Bindings: by[s], Dir: i.cfg.Dir})
 		maps.Copy(failed, errs)
-		for _, name := range slices.Sorted(maps.Keys(values)) { // of two names for one value, the first stands in markers
+		for _, name := range slices.Sorted(maps.Keys(values)) { // if two names have one value, markers contain the first
 			if err := i.cfg.Redactor.Add(name, values[name]); err != nil {
 				failed[name] = err
 				delete(values, name)
@@ -33,6 +33,6 @@ func (i *Issuer) Learn() map[string]error {
 	return failed
 }
 
-// Values returns the names of the secrets whose value stands in text, in any encoding
-// that the redactor knows. Placeholders and markers are none.
+// Values returns the names of the secrets whose value is in text, in any encoding of the redactor. It ignores
+// placeholders and markers.
 func (i *Issuer) Values(text []byte) []string { return i.values.find(text) }

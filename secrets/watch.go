@@ -2,13 +2,12 @@ package secrets
 
 import "github.com/custody-project/custody/redact"
 
-// Watch looks through a text that is passed on piece by piece, for what several
-// redactors know. It is not safe for concurrent use.
+// Watch searches a text that arrives in pieces with several redactors. It is not safe for concurrent use.
 type Watch struct {
 	parts []*redact.Watch
 }
 
-// NewWatch returns a Watch at the beginning of a text.
+// NewWatch returns a Watch for a new text.
 func NewWatch(redactors ...*redact.Redactor) *Watch {
 	w := &Watch{}
 	for _, r := range redactors {
@@ -20,8 +19,8 @@ func NewWatch(redactors ...*redact.Redactor) *Watch {
 // Watch returns a Watch for the values and placeholders that Find finds.
 func (i *Issuer) Watch() *Watch { return NewWatch(i.cfg.Redactor, i.placeholders.known) }
 
-// Write takes the next piece. It returns the stretches of the text in which Find may
-// find something, and how many bytes at the end may be the beginning of more.
+// Write processes the next piece. It returns the parts of the text in which Find may find something, and how many bytes
+// at the end may begin another.
 func (w *Watch) Write(b []byte) (found [][]byte, held int) {
 	for _, part := range w.parts {
 		f, h := part.Write(b)
@@ -30,7 +29,7 @@ func (w *Watch) Write(b []byte) (found [][]byte, held int) {
 	return found, held
 }
 
-// End returns what is found at the end of the text.
+// End returns the parts at the end of the text.
 func (w *Watch) End() (found [][]byte) {
 	for _, part := range w.parts {
 		found = append(found, part.End()...)

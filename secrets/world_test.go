@@ -16,8 +16,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// A world is an issuer between brokers with faults and a real recorder over a log in memory. The tests run in bubbles
-// of testing/synctest, where minutes pass immediately.
+// A world is an issuer with faulty brokers and a real recorder over a log in memory. The tests run in testing/synctest
+// bubbles, with a fake clock.
 type world struct {
 	t      *testing.T
 	log    *memory
@@ -30,7 +30,7 @@ type world struct {
 	acts []string
 }
 
-// inWorld runs test in a bubble and closes the issuer at its end. The config may be changed.
+// inWorld runs test in a bubble and closes the issuer at its end. config may be changed.
 func inWorld(t *testing.T, change func(*Config), test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +68,7 @@ func inWorld(t *testing.T, change func(*Config), test func(w *world)) {
 			}
 			for _, f := range []*fake{w.vault, w.local} {
 				if n := f.alive(); n > 0 {
-					t.Errorf("%d grants of %s outlive the issuer", n, f.name)
+					t.Errorf("%d grants of %s are alive after the issuer's end", n, f.name)
 				}
 			}
 		}()
@@ -102,7 +102,7 @@ func (w *world) acted() []string {
 	return slices.Clone(w.acts)
 }
 
-// memory is an audit.Log that keeps what it gets, and can stall or fail.
+// memory is an audit.Log in memory that can stall or fail.
 type memory struct {
 	red *redact.Redactor
 
@@ -110,7 +110,7 @@ type memory struct {
 	records []audit.Event
 	raw     strings.Builder
 	fail    error
-	stalled chan struct{} // not nil: Append waits for it
+	stalled chan struct{} // if not nil, Append waits for it
 	hook    func(kind audit.Kind, step string, names []string, seq uint64)
 }
 
@@ -173,7 +173,7 @@ func (m *memory) events() []audit.Event {
 	return slices.Clone(m.records)
 }
 
-// ops are the secret events as "step op name", and findings as "finding rule name".
+// ops returns the secret events as "step op name", and findings as "finding rule name".
 func (m *memory) ops() []string {
 	var out []string
 	for _, ev := range m.events() {
@@ -197,7 +197,7 @@ func (m *memory) findings() []audit.Finding {
 	return out
 }
 
-// fake is a broker with faults. Its grants die by themselves as a real broker's do.
+// fake is a broker with faults. Its grants expire like a real broker's.
 type fake struct {
 	name string
 
@@ -205,7 +205,7 @@ type fake struct {
 	grants []*fakeGrant
 	// Faults.
 	mintErr, renewErr, revokeErr error
-	mintTakes                    time.Duration // and so on, until the context is done
+	mintTakes                    time.Duration // limited by the context
 	renewTakes, revokeTakes      time.Duration
 	ttl                          time.Duration // if not TTL
 	values                       func(r Request) map[string][]byte
@@ -245,7 +245,7 @@ func (f *fake) last() *fakeGrant {
 
 func (f *fake) Name() string { return f.name }
 
-// value is what the fake gives for a name: the same each time, but for tokens.
+// value is the fake's value for a name: constant, except for tokens.
 func value(name string, n int) string {
 	if name == "tok" {
 		return fmt.Sprintf("hvs.token-%d-of-many-tokens", n)
@@ -361,7 +361,7 @@ func (g *fakeGrant) Revoke(ctx context.Context) error {
 	return nil
 }
 
-// misused is what the broker saw, unless the grant is dead.
+// misused reports a misuse, unless the grant has ended.
 func (g *fakeGrant) misused(what string) {
 	g.broker.mu.Lock()
 	defer g.broker.mu.Unlock()

@@ -15,9 +15,8 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// Broker serves env:, file: and cmd: sources. What it gives are copies of values that live
-// as long as their owner lets them: a revocation wipes the copies and ends the grant, it cannot
-// make the value useless elsewhere. It has no state.
+// Broker serves env:, file: and cmd: sources. It grants copies of values whose lifetime their owner controls: a
+// revocation wipes the copies and ends the grant, but cannot invalidate the value elsewhere. It has no state.
 type Broker struct {
 	// Caller returns the user that runs the commands of cmd: sources; nil: the user of this process.
 	Caller func() (*Caller, error)
@@ -26,7 +25,7 @@ type Broker struct {
 // Name implements secrets.Broker.
 func (Broker) Name() string { return "local" }
 
-// Mint reads each value again.
+// Mint reads each value again from its source.
 func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
 	now := time.Now()
 	g := &grant{accessor: rand.Text(), limit: now.Add(r.Limit), values: map[string][]byte{}}
@@ -38,7 +37,7 @@ func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, err
 		}
 		g.values[binding.Name] = value
 	}
-	// The sources may have taken their time: the TTL begins with the last.
+	// Reading the sources may have taken long: the TTL begins after the last.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expires = earlier(time.Now().Add(secrets.TTL), g.limit)
@@ -46,15 +45,16 @@ func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, err
 	return g, nil
 }
 
-// ReadValues implements secrets.Reader. It reads variables and files; a command is not run.
+// ReadValues implements secrets.Reader. It reads variables and files, and runs no commands.
 func (Broker) ReadValues(r secrets.Request) (map[string][]byte, map[string]error) {
 	values, errs := ReadAll(r.Bindings, r.Dir)
 	maps.DeleteFunc(errs, func(_ string, err error) bool { return errors.Is(err, fs.ErrNotExist) })
 	return values, errs
 }
 
-// ReadAll returns the values of the bindings whose sources are variables and files, with relative files below dir, and why
-// those that fail do, both by the secret's name. A command is not run. The caller may change the bytes.
+// ReadAll returns the values of the bindings whose sources are variables and files, with relative files below dir, and
+// the errors of those that cannot be read, both by the secret's name. It runs no commands. The caller may change the
+// bytes.
 func ReadAll(bindings []secrets.Binding, dir string) (values map[string][]byte, errs map[string]error) {
 	values, errs = map[string][]byte{}, map[string]error{}
 	for _, b := range bindings {
@@ -74,7 +74,7 @@ func ReadAll(bindings []secrets.Binding, dir string) (values map[string][]byte, 
 
 func (b Broker) source(ctx context.Context, of secrets.Binding, dir string) ([]byte, error) {
 	if of.Deliver.Token != "" {
-		return nil, errors.New("only Vault has tokens to give: take deliver: {token} away or name a vault: source")
+		return nil, errors.New("only Vault can deliver tokens: remove deliver: {token} or use a vault: source")
 	}
 	var as *Caller
 	if strings.HasPrefix(of.From, "cmd:") && b.Caller != nil {
@@ -102,14 +102,14 @@ type grant struct {
 	accessor string
 	limit    time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	values  map[string][]byte
-	expires time.Time // with monotonic reading: no setting of the clock moves it
+	expires time.Time // with a monotonic clock reading, so that changes of the clock do not move it
 	timer   *time.Timer
 	dead    error
 }
 
-// Values returns copies; none once the grant is dead.
+// Values returns copies; none after the end of the grant.
 func (g *grant) Values() map[string][]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,7 +123,7 @@ func (g *grant) Values() map[string][]byte {
 	return out
 }
 
-// Accessor is a random name: there is nowhere to use it.
+// Accessor returns a random name, which cannot be used anywhere.
 func (g *grant) Accessor() string { return g.accessor }
 
 // Leases implements secrets.Grant.
@@ -136,7 +136,7 @@ func (g *grant) Expires() time.Time {
 	return g.expires
 }
 
-// Renew implements secrets.Grant. A dead grant stays dead.
+// Renew implements secrets.Grant. A grant that has ended cannot be renewed.
 func (g *grant) Renew(context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,17 +156,17 @@ func (g *grant) Revoke(context.Context) error {
 	return nil
 }
 
-// Misuse implements secrets.Grant: other uses of the value cannot be detected here.
+// Misuse implements secrets.Grant. Other uses of the value cannot be detected.
 func (g *grant) Misuse() <-chan string { return nil }
 
-// ranOut is called by the timer, also by one that Renew came too late to stop.
+// ranOut is called by the timer, possibly after a Renew that did not stop it in time.
 func (g *grant) ranOut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_ = g.check()
 }
 
-// check ends the grant when its time has come; g.mu is held.
+// check ends the grant if it has expired; the caller holds g.mu.
 func (g *grant) check() error {
 	if g.dead == nil && !time.Now().Before(g.expires) {
 		g.end("it has expired")

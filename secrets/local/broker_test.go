@@ -23,13 +23,13 @@ func request(limit time.Duration, from ...string) secrets.Request {
 	return r
 }
 
-// A grant dies after its TTL, its limit or its revocation, whichever comes first, and stays dead.
+// A grant ends after its TTL, its limit or its revocation, whichever comes first, and does not become valid again.
 func TestGrant(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_SECRET", secret)
 	cases := []struct {
 		name   string
 		limit  time.Duration
-		renew  time.Duration // every; 0: never
+		renew  time.Duration // interval of renewals; 0: none
 		revoke time.Duration
 		dead   time.Duration
 	}{
@@ -109,7 +109,7 @@ func TestMint(t *testing.T) {
 	}
 	token := request(time.Hour, "env:CUSTODY_TEST_SECRET")
 	token.Bindings[0].Deliver.Token = "VAULT_TOKEN"
-	if _, err := (Broker{}).Mint(t.Context(), token); err == nil || !strings.Contains(err.Error(), "only Vault has tokens") {
+	if _, err := (Broker{}).Mint(t.Context(), token); err == nil || !strings.Contains(err.Error(), "only Vault can deliver tokens") {
 		t.Errorf("a token: %v", err)
 	}
 	_, _ = one.Revoke(t.Context()), two.Revoke(t.Context())

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Caller is the user whom commands run as that Custody starts on the host, such as those of cmd: sources.
+// Caller is the user who runs the commands that Custody starts on the host, such as those of cmd: sources.
 type Caller struct {
 	uid, gid uint32
 	groups   []uint32
@@ -23,9 +23,9 @@ type Caller struct {
 // ErrRoot means that a command would have to run as root.
 var ErrRoot = errors.New("a cmd: source does not run as root")
 
-// FindCaller returns the user who called the program: for root, the user who called sudo (SUDO_UID), and without one
-// the owner of the project's file; nil for another user, who needs no change. configured is the name of a user that
-// takes precedence; it may be empty. It returns ErrRoot if that leaves root only.
+// FindCaller returns the user who called the program: for root, the user who called sudo (SUDO_UID), or otherwise the
+// owner of the project file; nil for other users, who need no change. configured is the name of a user that takes
+// precedence; it may be empty. It returns ErrRoot if only root remains.
 func FindCaller(getenv func(string) string, file, configured string) (*Caller, error) {
 	if configured != "" {
 		return lookup(user.Lookup(configured))
@@ -80,7 +80,7 @@ func lookup(u *user.User, err error) (*Caller, error) {
 	return c, nil
 }
 
-// Become has a command run as the caller, with the environment variables of that user. A nil Caller changes nothing.
+// Become makes a command run as the caller, with the environment variables of that user. A nil Caller changes nothing.
 func (c *Caller) Become(cmd *exec.Cmd) {
 	if c == nil || os.Getuid() != 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCommandsNotAsRoot: a command of a cmd: source does not run as root, under any caller.
+// TestCommandsNotAsRoot: the command of a cmd: source does not run as root, for any caller.
 func TestCommandsNotAsRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("this test needs root: only root can run a command as another user")

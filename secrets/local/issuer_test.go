@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/secrets/local"
 )
 
-// A run of two steps over a real record on a disk: the timeline is whole, what is printed
-// ends the lease, and no value is in any file.
+// A run of two steps with a real record on a disk: the timeline is complete, printing a value ends the lease, and no
+// file contains a value.
 func TestRun(t *testing.T) {
 	const canary, token, old = "canary-6f1d7a80c2", "token-90b1dd37e4", "token-that-was-rotated"
 	home, dir := t.TempDir(), t.TempDir()
@@ -69,7 +69,7 @@ func TestRun(t *testing.T) {
 	if err := two.Renew(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// What the recorder does when a step prints a value.
+	// The recorder's reaction to a printed value.
 	text := base64.StdEncoding.EncodeToString([]byte("my " + canary + " and " + token + " and " + old))
 	found := red.Find([]byte(text))
 	seq, err := rec.Record(t.Context(), audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Step: "two",
@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 	select {
 	case <-two.Over():
 	default:
-		t.Error("not over immediately")
+		t.Error("not ended immediately")
 	}
 	if err := two.Err(); !secrets.Anomalous(err) {
 		t.Errorf("error %v", err)
@@ -113,7 +113,7 @@ func record(t *testing.T, dir string) *wal.Log {
 	return l
 }
 
-// timeline reads the records out of the files, in which they stand as they are.
+// timeline reads the records from the files, which are not compressed.
 func timeline(t *testing.T, dir string) {
 	t.Helper()
 	var got []string
@@ -136,7 +136,7 @@ func timeline(t *testing.T, dir string) {
 		"two mint canary", "two mint token", "two deliver canary", "two deliver token", "two renew", "two revoke",
 		"two secret-in-output canary revoke", "two secret-in-output token revoke",
 	}
-	slices.Sort(got[max(0, len(got)-2):]) // the two findings come in any order
+	slices.Sort(got[max(0, len(got)-2):]) // the two findings are in any order
 	if !slices.Equal(got, want) {
 		t.Errorf("timeline\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/secrets/local"
 )
 
-// TestLearn: before any step, the redactor knows what stands in variables and files, whether a step
-// binds it or not. No command is run, and what is not there is no error.
+// TestLearn: before any step, the redactor has the values in variables and files, whether or not a step uses them. No
+// command is run, and a missing source is not an error.
 func TestLearn(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string, mode os.FileMode) {
@@ -69,7 +69,7 @@ func TestLearn(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "called")); err == nil {
 		t.Error("the command was run")
 	}
-	// A marker of what was learned is not the value.
+	// Find ignores the marker of a learned value.
 	if names := iss.Find([]byte(out)); len(names) > 0 {
 		t.Errorf("found %q in %s", names, out)
 	}
@@ -80,7 +80,7 @@ func TestLearn(t *testing.T) {
 
 // kept is a record in memory.
 type kept struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	findings []string
 }
 
@@ -95,8 +95,8 @@ func (k *kept) Post(_ context.Context, ev audit.Event) (uint64, error) {
 	return 1, nil
 }
 
-// TestUnboundTurnsUp: a value that no step binds is an anomaly where one that is bound would be. To
-// whom it may be shown: no one, unless it is a secret that is only masked.
+// TestUnboundTurnsUp: the value of a secret that no step uses is an anomaly like that of others. No host may receive it,
+// unless the secret is only masked.
 func TestUnboundTurnsUp(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_A", "the-value-of-a")
 	t.Setenv("CUSTODY_TEST_B", "the-value-of-b")

@@ -1,5 +1,4 @@
-// Package local gets secret values from the machine that Custody runs on: its
-// environment, its files and its commands.
+// Package local reads secret values from this machine: from its environment, its files and its commands.
 package local
 
 import (
@@ -20,19 +19,19 @@ import (
 )
 
 const (
-	// commandTime is how long a cmd: source may take.
+	// commandTime bounds the duration of a cmd: source.
 	commandTime = 10 * time.Second
 	// killTime is how long its pipes may stay open after it was killed.
 	killTime = time.Second
-	// maxRead is a newline and one byte more than a value can have.
+	// maxRead is the maximum size of a value, plus a newline and one byte.
 	maxRead = redact.MaxValue + 3
-	// maxStderr is how much of a failed command's complaint is repeated.
+	// maxStderr bounds the part of a failed command's stderr in an error.
 	maxStderr = 512
 )
 
-// Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files and commands lose one newline at their
-// end. A file must be a regular one that only its owner can read; a command runs under sh -c in dir, as the caller, and
-// has 10 s. Errors name the remedy and never contain a value.
+// Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. One newline at the end of files and commands'
+// outputs is removed. A file must be a regular one that only its owner can read; a command runs under sh -c in dir, as
+// the caller, for at most 10 s. Errors name the remedy and never contain a value.
 func Resolve(ctx context.Context, from, dir string, as *Caller) ([]byte, error) {
 	scheme, rest, _ := strings.Cut(from, ":")
 	val, err := read(ctx, scheme, rest, dir, as)
@@ -48,7 +47,7 @@ func Resolve(ctx context.Context, from, dir string, as *Caller) ([]byte, error) 
 func read(ctx context.Context, scheme, rest, dir string, as *Caller) ([]byte, error) {
 	example := map[string]string{"env": "env:NAME", "file": "file:PATH", "cmd": "cmd:COMMAND"}[scheme]
 	switch {
-	case example == "": // may be a value in the wrong place: it is not repeated
+	case example == "": // it may be a misplaced value, so it is not repeated
 		return nil, errors.New("unknown source of a secret: write env:NAME, file:PATH or cmd:COMMAND")
 	case rest == "":
 		return nil, fmt.Errorf("the source %q names nothing: write %s", scheme+":", example)
@@ -60,13 +59,13 @@ func read(ctx context.Context, scheme, rest, dir string, as *Caller) ([]byte, er
 	return fromCommand(ctx, rest, dir, as, commandTime)
 }
 
-// fits refuses what could not be masked in the record.
+// fits returns an error for values that cannot be masked in the record.
 func fits(val []byte) error {
 	switch n := len(val); {
 	case n == 0:
 		return errors.New("the value is empty")
 	case n < redact.MinValue:
-		return fmt.Errorf("the value has %d bytes; under %d it cannot be distinguished from chance in the record: use a longer secret", n, redact.MinValue)
+		return fmt.Errorf("the value has %d bytes; values under %d bytes also occur by chance: use a longer secret", n, redact.MinValue)
 	case n > redact.MaxValue:
 		return fmt.Errorf("the value has more than %d bytes, the most that can be masked in the record", redact.MaxValue)
 	}
@@ -106,7 +105,7 @@ func fromFile(path, dir string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("secret file %s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("secret file %s has mode %04o and is open to others than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, fmt.Errorf("secret file %s has mode %04o and can be read by other users than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
@@ -125,7 +124,7 @@ func fromCommand(parent context.Context, command, dir string, as *Caller, limit 
 	stdout, stderr := head{most: maxRead, closes: true}, head{most: maxStderr}
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
-	// A group of its own, so that what the shell started ends with it.
+	// A separate process group, so that the processes of the shell end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	as.Become(cmd)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -133,7 +132,7 @@ func fromCommand(parent context.Context, command, dir string, as *Caller, limit 
 	err := cmd.Run()
 	val := trim(stdout.kept)
 	switch {
-	case err == nil, len(stdout.kept) == maxRead: // too much is refused by its length
+	case err == nil, len(stdout.kept) == maxRead: // a value that is too long is rejected later
 		return val, nil
 	case parent.Err() != nil:
 		return nil, fmt.Errorf("the command of a cmd: source: %w", parent.Err())
@@ -143,8 +142,8 @@ func fromCommand(parent context.Context, command, dir string, as *Caller, limit 
 	return nil, fmt.Errorf("the command of a cmd: source: %w%s", err, complaint(stderr.kept, val))
 }
 
-// complaint is what a failed command wrote to stderr. What it wrote to stdout is
-// masked therein; where that is too short to be found, nothing is shown.
+// complaint returns a failed command's stderr, in which its stdout is masked. If the stdout is too short to be found,
+// complaint does not return the stderr.
 func complaint(stderr, val []byte) string {
 	text := strings.TrimSpace(string(stderr))
 	if text == "" {
@@ -162,10 +161,10 @@ func complaint(stderr, val []byte) string {
 	return ": " + r.Cut(text)
 }
 
-// head keeps the first most bytes written to it. What follows is dropped, or
-// refused if closes is set, which ends a command that writes without end.
+// head keeps the first bytes that are written to it. It drops further bytes, or returns an error if closes is set, which
+// ends a command with endless output.
 type head struct {
-	kept   []byte // not a bytes.Buffer, whose ReadFrom would go around Write
+	kept   []byte // not a bytes.Buffer, whose ReadFrom would bypass Write
 	most   int
 	closes bool
 }

@@ -75,8 +75,8 @@ func TestResolveRefuses(t *testing.T) {
 		{"env:", "names nothing: write env:NAME"},
 		{"env:CUSTODY_TEST_NONE", `"CUSTODY_TEST_NONE" is not set`},
 		{"env:CUSTODY_TEST_EMPTY", "empty"},
-		{"env:CUSTODY_TEST_SHORT", "7 bytes; under 8"},
-		{"file:" + short, "7 bytes; under 8"},
+		{"env:CUSTODY_TEST_SHORT", "7 bytes; values under 8"},
+		{"file:" + short, "7 bytes; values under 8"},
 		{"file:" + open, "mode 0640"},
 		{"file:" + open, "chmod 600 " + open},
 		{"file:" + huge, "more than"},
@@ -84,7 +84,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"file:/", "not a regular file"},
 		{"file:/dev/zero", "not a regular file"},
 		{"file:/nonexistent", "no such file"},
-		{"cmd:echo short", "5 bytes; under 8"},
+		{"cmd:echo short", "5 bytes; values under 8"},
 		{"cmd:true", "empty"},
 		{"cmd:exit 3", "exit status 3"},
 		{"cmd:echo no such vault >&2; exit 3", "exit status 3: no such vault"},
@@ -105,7 +105,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// A command that takes too long ends, with all that it started.
+// A command that takes too long is killed with all its processes.
 func TestSlowCommand(t *testing.T) {
 	pidfile := filepath.Join(t.TempDir(), "pid")
 	script := fmt.Sprintf("sleep 60 & echo $! > %s; wait", pidfile)
@@ -141,5 +141,5 @@ func gone(t *testing.T, pidfile string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("process %d is still there", pid)
+	t.Errorf("process %d still exists", pid)
 }

@@ -13,15 +13,15 @@ import (
 // programTime bounds the search for a program.
 const programTime = 5 * time.Second
 
-// plainWord matches a word that the shell takes as it is.
+// plainWord matches a word that the shell does not change.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./+][A-Za-z0-9_./+:,@%-]*$`)
 
-// search succeeds if the shell finds a program, or has a word of its own with that name. It runs neither.
+// search succeeds if the shell finds a program or a builtin with that name. It does not run it.
 const search = `case $1 in */*) [ -f "$1" ] && [ -x "$1" ];; *) command -v "$1" >/dev/null;; esac || exit 3`
 
-// CheckProgram returns an error if the program of a cmd: source does not exist or cannot be executed by the caller, with dir as the
-// current directory. The command does not run. A command in which more than the first word decides about success, and
-// a source of another kind, have no error.
+// CheckProgram returns an error if the program of a cmd: source does not exist or the caller cannot execute it, with dir
+// as the current directory. It does not run the command. It returns nil for other sources, and for commands whose
+// success depends on more than the first word.
 func CheckProgram(ctx context.Context, from, dir string, as *Caller) error {
 	command, is := strings.CutPrefix(from, "cmd:")
 	words := strings.Fields(command)
@@ -38,7 +38,7 @@ func CheckProgram(ctx context.Context, from, dir string, as *Caller) error {
 	as.Become(cmd)
 	var exit *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
-		return nil // it exists, or the step fails to start it
+		return nil // it exists, or the step reports the failure
 	}
 	if strings.Contains(words[0], "/") {
 		return fmt.Errorf("the command of a cmd: source: %s is not a file that %s can execute", words[0], as)

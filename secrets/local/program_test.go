@@ -30,7 +30,7 @@ func TestCheckProgram(t *testing.T) {
 		{"cmd:" + dir, false}, // a directory
 		{"cmd:no-such-program x", false},
 		{"cmd:no-such-program | head -n 1", false},
-		{"cmd:no-such-program && echo a", true}, // not looked into
+		{"cmd:no-such-program && echo a", true}, // not parsed
 		{"cmd:no-such-program || echo a", true},
 		{"cmd:no-such-program; echo a", true},
 		{"cmd:no-such-program\necho a", true},

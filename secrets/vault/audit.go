@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// pollEvery is how often the audit log is looked at.
+	// pollEvery is the interval at which the audit log is read.
 	pollEvery = 100 * time.Millisecond
 	// probeTime is how long Vault may take to log a request.
 	probeTime = 3 * time.Second
-	// maxHeard, maxWaiting and maxAddresses bound what is remembered of the log. What comes
-	// beyond them is not: a probe fails then, and uses of a token are many enough to be reported.
+	// maxHeard, maxWaiting and maxAddresses bound the stored entries. If there are more, a probe fails, and a token has
+	// so many uses that some are reported.
 	maxHeard, maxWaiting, maxAddresses = 1024, 1024, 32
 )
 
 // auditLog reads the log of Vault's file audit device (https://developer.hashicorp.com/vault/docs/audit/schema) and
-// reports to grants the uses of their tokens that were not their own. It is read only while there are grants.
+// reports to grants the uses of their tokens by others. It reads only while there are grants.
 type auditLog struct {
-	tail *tail // of read's alone
+	tail *tail // used only by read
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	users     int        // grants, and a probe
 	live      map[string]*watch
-	addresses []string          // from which Vault saw us
-	heard     map[string]string // accessor by request, while there is a probe
+	addresses []string          // addresses of the broker, as Vault logged them
+	heard     map[string]string // accessor by request, during a probe
 }
 
-// entry is what is of interest in a line of the log.
+// entry has the fields of a line of the log that are needed.
 type entry struct {
 	Auth struct {
 		Accessor string `json:"accessor"`
@@ -50,17 +50,17 @@ type entry struct {
 	} `json:"request"`
 }
 
-// watch is about the uses of one token.
+// watch observes the uses of one token.
 type watch struct {
 	log   *auditLog
-	given string      // path that a token reads which is delivered; empty: the token never leaves the broker
-	out   chan string // the grant's
+	given string      // path that a delivered token reads; empty: the token never leaves the broker
+	out   chan string // the grant's channel
 
-	// The log's mu guards what follows.
-	ids     map[string]bool // of the broker's own requests
-	settled bool            // there will be no more of these
-	waiting []entry         // until then
-	last    string          // request that was reported: it has a line, and its answer another one
+	// The log's mu guards the fields below.
+	ids     map[string]bool // of the broker's requests
+	settled bool            // the broker makes no further requests
+	waiting []entry         // entries to check after settled
+	last    string          // the last reported request: the log also has a line for its response
 }
 
 func openAudit(path string) (*auditLog, error) {
@@ -89,7 +89,7 @@ func (l *auditLog) read(ctx context.Context) {
 	}
 }
 
-// close is called when read has returned.
+// close must be called after read has returned.
 func (l *auditLog) close() { l.tail.close() }
 
 func (l *auditLog) wanted() bool {
@@ -98,14 +98,14 @@ func (l *auditLog) wanted() bool {
 	return l.users > 0
 }
 
-// use has the log read from where it ends now, at the latest.
+// use starts reading at the current end of the log, if it is not being read.
 func (l *auditLog) use(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users += n
 }
 
-// line judges a line of the log; cut is set if it was longer than what is kept.
+// line checks a line of the log; cut is set if it was truncated.
 func (l *auditLog) line(text []byte, cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *auditLog) line(text []byte, cut bool) {
 	}
 }
 
-// concerns saves the reading of lines that are about others.
+// concerns avoids the parsing of lines about other tokens.
 func (l *auditLog) concerns(text []byte) bool {
 	if l.heard != nil {
 		return true
@@ -139,7 +139,7 @@ func (l *auditLog) concerns(text []byte) bool {
 	return false
 }
 
-// unreadable reports a line with a live token in it that cannot be judged: nothing of ours is that long.
+// unreadable reports a line with a live token that cannot be parsed: the broker's own requests do not cause such lines.
 func (l *auditLog) unreadable(text []byte, cut bool) {
 	for accessor, w := range l.live {
 		if bytes.Contains(text, []byte(accessor)) {
@@ -148,7 +148,7 @@ func (l *auditLog) unreadable(text []byte, cut bool) {
 	}
 }
 
-// saw judges a use, once it is known which were the broker's own.
+// saw checks a use, after the broker's own requests are known.
 func (w *watch) saw(e entry) {
 	if !w.settled {
 		if len(w.waiting) < maxWaiting {
@@ -162,7 +162,7 @@ func (w *watch) saw(e entry) {
 	}
 }
 
-// judge returns what is wrong with a use, if anything is.
+// judge returns what is wrong with a use, or "".
 func (w *watch) judge(e entry) string {
 	r := e.Request
 	use := fmt.Sprintf("%s of %.200q from %s", r.Operation, r.Path, r.Address)
@@ -171,25 +171,25 @@ func (w *watch) judge(e entry) string {
 		w.log.learn(r.Address)
 		return ""
 	case w.given == "":
-		return "the step's token was used at Vault, though it never left custody: " + use
+		return "the step's token was used at Vault, although it never left custody: " + use
 	case !w.log.isOurs(r.Address):
 		return "the step's token was used at Vault from an address that is not this host's: " + use
 	case r.Path == w.given && r.Operation == "read", isPreflight(r.Path, w.given):
 		return ""
 	}
-	return "the step's token was used at Vault for what it is not bound to: " + use
+	return "the step's token was used at Vault for something other than reading its path: " + use
 }
 
-// isPreflight returns whether path is what Vault's own command line asks before it
-// reads given: of which kind the engine is.
+// isPreflight reports whether path is the request that Vault's command line makes before it reads given, to find the
+// engine's type.
 func isPreflight(path, given string) bool {
 	mount, _, _ := strings.Cut(given, "/")
 	rest, ok := strings.CutPrefix(path, "sys/internal/ui/mounts/")
 	return ok && (rest == given || rest == strings.Replace(given, mount+"/data/", mount+"/", 1))
 }
 
-// isOurs returns whether an address is one from which the broker was seen, or one of this
-// host's: a sandbox's connections may take another than the broker's.
+// isOurs reports whether an address is one of the broker's in the log, or one of this host's: a sandbox's connections
+// may use another than the broker's.
 func (l *auditLog) isOurs(address string) bool {
 	if slices.Contains(l.addresses, address) {
 		return true
@@ -202,7 +202,7 @@ func (l *auditLog) isOurs(address string) bool {
 	})
 }
 
-// learn remembers from where our own requests come.
+// learn stores the addresses of the broker's requests.
 func (l *auditLog) learn(address string) {
 	if len(l.addresses) < maxAddresses && !slices.Contains(l.addresses, address) {
 		l.addresses = append(l.addresses, address)
@@ -212,11 +212,11 @@ func (l *auditLog) learn(address string) {
 func (w *watch) report(what string) {
 	select {
 	case w.out <- what:
-	default: // as many wait to be heard already
+	default: // the channel is full
 	}
 }
 
-// made records a request of the broker's own.
+// made stores the id of a request of the broker.
 func (w *watch) made(id string) {
 	if w == nil {
 		return
@@ -240,7 +240,7 @@ func (w *watch) settle() {
 	w.waiting = nil
 }
 
-// watch follows the uses of a token of g's; nil without an audit log.
+// watch starts to observe the uses of a token of g; it returns nil without an audit log.
 func (g *grant) watch(t token, given string) *watch {
 	l := g.broker.log
 	if l == nil {
@@ -269,7 +269,7 @@ func (g *grant) unwatch() {
 	close(g.misuse)
 }
 
-// probe checks that the log is this Vault's, and that tokens can be distinguished in it.
+// probe checks that the log belongs to this Vault, and that it distinguishes tokens.
 func (l *auditLog) probe(ctx context.Context, s *session) error {
 	l.listen(map[string]string{}, 1)
 	defer l.listen(nil, -1)
@@ -289,7 +289,7 @@ func (l *auditLog) probe(ctx context.Context, s *session) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("Vault does not write what it is asked to the file that CUSTODY_VAULT_AUDIT names: is it this Vault's audit log?")
+			return errors.New("Vault does not log requests to the file in CUSTODY_VAULT_AUDIT: is it this Vault's audit log?")
 		case <-time.After(pollEvery / 2):
 		}
 	}

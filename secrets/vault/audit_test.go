@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// audited is a Vault that writes an audit log, and a broker that reads it.
+// audited starts a Vault with an audit log, and a broker that reads it.
 func audited(t *testing.T) (*server, *Broker, string) {
 	t.Helper()
 	s := prepared(t)
@@ -23,7 +23,7 @@ func audited(t *testing.T) (*server, *Broker, string) {
 	return s, opened(t, c), path
 }
 
-// from makes a call from an address of its own.
+// from makes a call from a separate address.
 func (s *server) from(t testing.TB, address, token, method, path string) int {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -32,7 +32,7 @@ func (s *server) from(t testing.TB, address, token, method, path string) int {
 	return code
 }
 
-// heard waits for a report that contains the words; none, with no words, until the log was surely read.
+// heard waits for a report that contains the words; without words it checks that there is none after the log was read.
 func heard(t testing.TB, g *grant, words string) {
 	t.Helper()
 	wait := time.Second
@@ -51,7 +51,7 @@ func heard(t testing.TB, g *grant, words string) {
 	}
 }
 
-// What the broker and the step do themselves is not misuse.
+// The broker's and the step's own uses are not misuse.
 func TestNoMisuse(t *testing.T) {
 	t.Parallel()
 	s, b, _ := audited(t)
@@ -79,13 +79,13 @@ func TestMisuse(t *testing.T) {
 		words                       string
 	}{
 		{"delivered, from elsewhere", "127.0.0.2", "GET", "secret/data/agents/other", delivered, "from 127.0.0.2"},
-		{"delivered, another path", "127.0.0.1", "GET", "secret/data/agents/git", delivered, "not bound to"},
-		{"delivered, another operation", "127.0.0.1", "LIST", "secret/data/agents/other", delivered, "not bound to"},
-		{"delivered, itself", "127.0.0.1", "GET", "auth/token/lookup-self", delivered, "not bound to"},
-		{"delivered, renewed", "127.0.0.1", "POST", "auth/token/renew-self", delivered, "not bound to"},
-		{"delivered, another engine's kind", "127.0.0.1", "GET", "sys/internal/ui/mounts/kv/plain", delivered, "not bound to"},
-		{"delivered, no such path", "127.0.0.1", "GET", "nowhere/x", delivered, "not bound to"},
-		{"delivered, a long path", "127.0.0.1", "GET", "secret/data/" + strings.Repeat("x", 5000), delivered, "not bound to"},
+		{"delivered, another path", "127.0.0.1", "GET", "secret/data/agents/git", delivered, "other than reading"},
+		{"delivered, another operation", "127.0.0.1", "LIST", "secret/data/agents/other", delivered, "other than reading"},
+		{"delivered, itself", "127.0.0.1", "GET", "auth/token/lookup-self", delivered, "other than reading"},
+		{"delivered, renewed", "127.0.0.1", "POST", "auth/token/renew-self", delivered, "other than reading"},
+		{"delivered, another engine's kind", "127.0.0.1", "GET", "sys/internal/ui/mounts/kv/plain", delivered, "other than reading"},
+		{"delivered, no such path", "127.0.0.1", "GET", "nowhere/x", delivered, "other than reading"},
+		{"delivered, a long path", "127.0.0.1", "GET", "secret/data/" + strings.Repeat("x", 5000), delivered, "other than reading"},
 		{"the broker's, as it may", "127.0.0.1", "GET", "secret/data/agents/git", own, "never left custody"},
 		{"the parent's", "127.0.0.1", "POST", "auth/token/create", parent, "never left custody"},
 	} {
@@ -96,7 +96,7 @@ func TestMisuse(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("%s, %s", c.name, time.Since(began))
 		}
-		heard(t, g, "") // once, though the log has it twice
+		heard(t, g, "") // once, although the log has it twice
 		must(t, g.Revoke(t.Context()))
 	}
 }
@@ -105,7 +105,7 @@ func delivered(g *grant) string { return string(g.Values()["b"]) }
 func own(g *grant) string       { return g.tokens[0].secret }
 func parent(g *grant) string    { return g.parent.secret }
 
-// Each grant hears of its own tokens alone.
+// Each grant receives only reports on its own tokens.
 func TestMisuseOfOne(t *testing.T) {
 	t.Parallel()
 	s, b, _ := audited(t)
@@ -114,21 +114,21 @@ func TestMisuseOfOne(t *testing.T) {
 	s.from(t, "127.0.0.2", delivered(one), "GET", "secret/data/agents/other")
 	heard(t, one, "from 127.0.0.2")
 	heard(t, two, "")
-	for range 3 * maxMisuse { // no one listens: nothing waits for them
+	for range 3 * maxMisuse { // without a receiver the reports are dropped
 		s.from(t, "127.0.0.2", delivered(two), "GET", "secret/data/agents/other")
 	}
 	heard(t, two, "from 127.0.0.2")
 	must(t, two.Revoke(t.Context()))
 }
 
-// The log is rotated while a step runs, as logrotate does, and cut off, as copytruncate does.
+// The log is rotated while a step runs, by renaming and by copying and truncating.
 func TestMisuseRotated(t *testing.T) {
 	t.Parallel()
 	s, b, path := audited(t)
 	g := minted(t, b, request("agent", git, "vault:secret/data/agents/other"))
 	steal := func() { s.from(t, "127.0.0.2", delivered(g), "GET", "secret/data/agents/other") }
 	must(t, os.Rename(path, path+".1"))
-	steal() // which Vault writes to the old file still
+	steal() // which Vault logs to the old file
 	heard(t, g, "from 127.0.0.2")
 	must(t, os.WriteFile(path, nil, 0o600))
 	steal()
@@ -161,7 +161,7 @@ func TestWrongAudit(t *testing.T) {
 	}
 }
 
-// A line is judged by its contents, regardless of its author.
+// A line is checked by its contents.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	l := &auditLog{live: map[string]*watch{}, users: 1}
@@ -172,7 +172,7 @@ func TestJudge(t *testing.T) {
 	line := func(accessor, id, op, path, address string) []byte {
 		return fmt.Appendf(nil, `{"type":"request","auth":{"accessor":%q},"request":{"id":%q,"operation":%q,"path":%q,"remote_address":%q}}`, accessor, id, op, path, address)
 	}
-	// The broker's own requests may be in the log before the broker knows their ids.
+	// The broker's own requests may be in the log before the broker has their ids.
 	l.line(line("ACC-OWN", "1", "read", "kv/a", "192.0.2.7"), false)
 	ours.made("1")
 	ours.settle()
@@ -186,10 +186,10 @@ func TestJudge(t *testing.T) {
 	}{
 		{line("ACC-OWN", "1", "read", "kv/a", "192.0.2.7"), false, ""},
 		{line("ACC-OTHER", "2", "read", "kv/a", "192.0.2.9"), false, ""},
-		{line("ACC-GIVEN", "3", "read", "kv/x", "192.0.2.7"), false, ""}, // an address where we were seen
+		{line("ACC-GIVEN", "3", "read", "kv/x", "192.0.2.7"), false, ""}, // an address of the broker
 		{line("ACC-GIVEN", "4", "read", "kv/x", "192.0.2.8"), false, "192.0.2.8"},
-		{line("ACC-GIVEN", "4", "read", "kv/x", "192.0.2.8"), false, ""}, // the same request's answer
-		{line("ACC-GIVEN", "5", "update", "kv/x", "192.0.2.7"), false, "not bound"},
+		{line("ACC-GIVEN", "4", "read", "kv/x", "192.0.2.8"), false, ""}, // the response to the same request
+		{line("ACC-GIVEN", "5", "update", "kv/x", "192.0.2.7"), false, "other than reading"},
 		{line("ACC-OWN", "6", "read", "kv/a", "192.0.2.7"), false, "never left"},
 		{[]byte(`{"request":{"client_token_accessor":"ACC-GIVEN","id":"7","path":"y"}}`), false, "from"},
 		{[]byte(`{"auth":{"accessor":"ACC-GIVEN"},"request":{"path":"xxxxx`), true, "cannot be read"},
@@ -210,7 +210,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// FuzzLine: nothing in a line makes the log fail, or speak of a token that is not in it.
+// FuzzLine: no line causes a failure, or a report on a token that is not in it.
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"type":"request","auth":{"accessor":"ACC-GIVEN"},"request":{"id":"1","path":"kv/x"}}`), false)
 	f.Add([]byte(`{"auth":null,"request":{"client_token_accessor":"ACC-GIVEN"}}`), true)
@@ -228,7 +228,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// The tail gives what was appended, line by line, however it was written.
+// The tail returns appended text line by line, however it was written.
 func FuzzTail(f *testing.F) {
 	f.Add([]byte("one\ntwo\n\nthree"), uint8(3), true)
 	f.Add([]byte("\n\n"), uint8(1), false)
@@ -265,7 +265,7 @@ func FuzzTail(f *testing.F) {
 	})
 }
 
-// Lines that are too long are cut, and the next one is whole again.
+// Lines that are too long are truncated, and the next one is complete again.
 func TestTailLong(t *testing.T) {
 	t.Parallel()
 	path := file(t, "", 0o600)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A step at Vault: mint and read one secret, and revoke, one after the other.
+// BenchmarkStep mints, reads one secret and revokes, sequentially.
 func BenchmarkStep(b *testing.B) {
 	s := prepared(b)
 	v := opened(b, s.config(b))

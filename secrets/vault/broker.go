@@ -15,15 +15,15 @@ type Broker struct {
 	cfg     Config
 	client  *client
 	session *session
-	log     *auditLog // nil: it is not here to be read
+	log     *auditLog // nil: the log cannot be read from here
 
 	stop  context.CancelFunc
-	tasks sync.WaitGroup // the keeper of the session, and the reader of the audit log
+	tasks sync.WaitGroup // the goroutines that keep the session and read the audit log
 }
 
 var _ secrets.Broker = (*Broker)(nil)
 
-// Open logs in and keeps the login alive until Close. Its errors name the remedy.
+// Open logs in and renews the login until Close. Its errors name the remedy.
 func Open(ctx context.Context, c Config) (*Broker, error) {
 	b, err := open(ctx, c)
 	if err != nil {
@@ -37,7 +37,7 @@ func open(ctx context.Context, c Config) (*Broker, error) {
 		return nil, err
 	}
 	if c.Dir == "" {
-		return nil, errors.New("there is no directory for notes of what is alive at Vault")
+		return nil, errors.New("there is no directory for notes on live tokens at Vault")
 	}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func open(ctx context.Context, c Config) (*Broker, error) {
 	return b, nil
 }
 
-// begin does what shows that the settings suffice.
+// begin checks the settings.
 func (b *Broker) begin(ctx context.Context) error {
 	if _, err := b.session.relogin(ctx, token{}); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (b *Broker) begin(ctx context.Context) error {
 // Name implements secrets.Broker.
 func (b *Broker) Name() string { return "vault" }
 
-// Close logs out, where there was a login. Grants that were not revoked end within secrets.TTL.
+// Close logs out, if there was a login. Grants that were not revoked end within secrets.TTL.
 func (b *Broker) Close(ctx context.Context) error {
 	b.stop()
 	b.tasks.Wait()

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// patience is how long one call may take, to the last byte of its answer.
+	// patience is the timeout of a call, including the response body.
 	patience = 5 * time.Second
-	// maxAnswer is the most that is read of an answer.
+	// maxAnswer bounds the size of a response.
 	maxAnswer = 4 << 20
-	// maxWords is how much of Vault's own words an error repeats.
+	// maxWords bounds the part of Vault's messages in an error.
 	maxWords = 300
 )
 
-// client makes calls to one Vault. Tokens are arguments: it has none of its own.
+// client makes calls to one Vault. Tokens are arguments: it has none itself.
 type client struct {
 	api     *api.Client
 	address string
-	wait    time.Duration // for one call
-	close   func()        // of connections that nothing goes over
+	wait    time.Duration // timeout of a call
+	close   func()        // closes idle connections
 }
 
 func newClient(c Config) (*client, error) {
@@ -45,7 +45,7 @@ func newClient(c Config) (*client, error) {
 	}
 	hc := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	cfg := &api.Config{
-		Address: c.Address, HttpClient: hc, DisableRedirects: true, // a redirect would take the token elsewhere
+		Address: c.Address, HttpClient: hc, DisableRedirects: true, // a redirect would send the token elsewhere
 		MaxRetries: 0, CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return false, nil },
 	}
 	trust := &api.TLSConfig{CACert: c.CACert, CAPath: c.CAPath, ClientCert: c.ClientCert, ClientKey: c.ClientKey, TLSServerName: c.ServerName}
@@ -65,7 +65,7 @@ func newClient(c Config) (*client, error) {
 	return &client{api: v, address: c.Address, wait: patience, close: transport.CloseIdleConnections}, nil
 }
 
-// bounded cuts answers off at maxAnswer bytes, so that they cannot fill the memory.
+// bounded limits responses to maxAnswer bytes, so that they cannot exhaust the memory.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -80,8 +80,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// call makes one request and returns Vault's answer, nil if it has none. Errors name the remedy, and contain neither a
-// token nor what was sent.
+// call makes one request and returns Vault's response, nil if it has none. Errors name the remedy, and contain neither a
+// token nor the request's body.
 func (c *client) call(ctx context.Context, token, method, path string, body map[string]any) (*api.Secret, error) {
 	within, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
@@ -102,7 +102,7 @@ func (c *client) call(ctx context.Context, token, method, path string, body map[
 	case err != nil:
 		return nil, c.explain(ctx, err, path, hidden)
 	case resp.StatusCode >= 300:
-		return nil, fmt.Errorf("Vault at %s sends %s on to another address: set VAULT_ADDR to that of the active node", c.address, path)
+		return nil, fmt.Errorf("Vault at %s redirects %s to another address: set VAULT_ADDR to that of the active node", c.address, path)
 	case resp.StatusCode == http.StatusNoContent:
 		return nil, nil
 	}
@@ -110,16 +110,16 @@ func (c *client) call(ctx context.Context, token, method, path string, body map[
 	if within.Err() != nil {
 		return nil, c.explain(ctx, within.Err(), path, hidden)
 	}
-	if err != nil { // whose text could repeat a part of the answer
-		return nil, fmt.Errorf("what %s answers to %s is not an answer of Vault's: check VAULT_ADDR", c.address, path)
+	if err != nil { // its text could contain a part of the response
+		return nil, fmt.Errorf("the response of %s to %s is not Vault's: check VAULT_ADDR", c.address, path)
 	}
 	return s, nil
 }
 
-// errGone is what errors are when there is no Vault that answers.
-var errGone = errors.New("Vault is gone")
+// errGone is matched by the errors of an unreachable Vault.
+var errGone = errors.New("Vault is unreachable")
 
-// gone is such an error, with words of its own.
+// gone is such an error with a specific text.
 type gone string
 
 // Error implements error.
@@ -128,10 +128,10 @@ func (g gone) Error() string { return string(g) }
 // Is implements the interface of errors.Is.
 func (g gone) Is(err error) bool { return err == errGone }
 
-// refusal is an answer of Vault's that says no.
+// refusal is an error response of Vault.
 type refusal struct {
 	status int
-	words  string // Vault's own, made fit to print
+	words  string // Vault's messages, in printable form
 	path   string
 }
 
@@ -154,7 +154,7 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// refused returns whether err is Vault's answer with one of the codes.
+// refused reports whether err is Vault's response with one of the codes.
 func refused(err error, codes ...int) bool {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -168,23 +168,23 @@ func refused(err error, codes ...int) bool {
 	return false
 }
 
-// unknownAccessor returns whether err is Vault's answer that there is no token with that accessor.
+// unknownAccessor reports whether err is Vault's response that no token has the accessor.
 func unknownAccessor(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && strings.Contains(r.words, "invalid accessor")
 }
 
-// explain puts what went wrong into words of ours.
+// explain returns the error with its cause and remedy.
 func (c *client) explain(ctx context.Context, err error, path string, hidden []string) error {
 	var answer *api.ResponseError
 	var netErr *url.Error
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("Vault's answer to %s was not waited for: %w", path, ctx.Err())
+		return fmt.Errorf("the call of %s was cancelled: %w", path, ctx.Err())
 	case errors.As(err, &answer):
 		words := "no reason given"
 		if answer.RawError {
-			words = "the answer is not Vault's own: check what stands between"
+			words = "the response is not Vault's: check the proxies in between"
 		} else if len(answer.Errors) > 0 {
 			words = printable(strings.Join(answer.Errors, "; "), hidden)
 		}
@@ -197,7 +197,7 @@ func (c *client) explain(ctx context.Context, err error, path string, hidden []s
 	return fmt.Errorf("Vault at %s: %s: %s", c.address, path, printable(err.Error(), hidden))
 }
 
-// sensitive is what no error may repeat: the token, and what is sent.
+// sensitive returns what no error may contain: the token, and the request's body.
 func sensitive(token string, body map[string]any) []string {
 	hidden := []string{token}
 	for _, v := range body {
@@ -208,7 +208,7 @@ func sensitive(token string, body map[string]any) []string {
 	return hidden
 }
 
-// printable is text on one line, without what is hidden, and not too long.
+// printable returns text on one line, without hidden, and truncated.
 func printable(text string, hidden []string) string {
 	for _, h := range hidden {
 		if len(h) >= 8 {

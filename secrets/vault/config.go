@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// The ways to log in to Vault.
+// The methods of logging in to Vault.
 const (
 	LoginToken      = "token"
 	LoginAppRole    = "approle"
@@ -27,14 +27,14 @@ const (
 	kubernetesToken  = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
-// Config has Vault's address and custody's login there.
+// Config has Vault's address and the settings of the login.
 type Config struct {
-	Address   string // https://HOST:PORT, unix://PATH, or http:// to this machine
+	Address   string // https://HOST:PORT, unix://PATH, or http:// for this machine
 	Namespace string
-	// Server certificates are checked against CACert (a file) or CAPath (a directory), or
-	// else the system's; ServerName is what they must name if it is not Address's host.
+	// Server certificates are checked against CACert (a file) or CAPath (a directory), or else the system's roots;
+	// ServerName must be in the certificate if it differs from Address's host.
 	CACert, CAPath, ServerName string
-	ClientCert, ClientKey      string // files, for a Vault that asks for them
+	ClientCert, ClientKey      string // files, for a Vault that requires a client certificate
 
 	Login        string // one of the Login constants
 	Mount        string // of the login method; the method's name if empty
@@ -45,14 +45,14 @@ type Config struct {
 	SecretIDFile string // for LoginAppRole, unless the role needs none
 	JWTFile      string // for LoginKubernetes and LoginJWT
 
-	// TokenRole is the token role that the parents of steps' tokens are made with. Empty:
-	// custody, where there is one, and a login that is strong enough does without.
+	// TokenRole is the token role that makes the parents of steps' tokens. Empty: custody, if it exists; a sufficiently
+	// privileged login works without a role.
 	TokenRole string
-	Audit     string // Vault's file audit log, where it is this machine's; empty: misuse is not seen
-	Dir       string // for notes of what is alive at Vault; shared by all runs
+	Audit     string // Vault's file audit log, if it is on this machine; empty: misuse is not detected
+	Dir       string // for notes on live tokens at Vault; shared by all runs
 }
 
-// FromEnv reads what Vault's own clients and docs/vault.md name from the environment. Dir is left to the caller.
+// FromEnv reads the environment variables of Vault's own clients and of docs/vault.md. It does not set Dir.
 func FromEnv(getenv func(string) string) (Config, error) {
 	c := Config{
 		Address: or(getenv("VAULT_ADDR"), defaultAddress), Namespace: getenv("VAULT_NAMESPACE"),
@@ -64,12 +64,12 @@ func FromEnv(getenv func(string) string) (Config, error) {
 		SecretIDFile: getenv("CUSTODY_VAULT_SECRET_ID_FILE"), JWTFile: getenv("CUSTODY_VAULT_JWT_FILE"),
 		TokenRole: getenv("CUSTODY_VAULT_TOKEN_ROLE"), Audit: getenv("CUSTODY_VAULT_AUDIT"),
 	}
-	if home := getenv("HOME"); filepath.IsAbs(home) { // a file of the project's is not the user's
+	if home := getenv("HOME"); filepath.IsAbs(home) { // a relative HOME could name a file of the project
 		c.TokenFile = filepath.Join(home, ".vault-token")
 	}
 	if skip := getenv("VAULT_SKIP_VERIFY"); skip != "" {
 		if on, err := strconv.ParseBool(skip); err != nil || on {
-			return c, errors.New("VAULT_SKIP_VERIFY is set, and custody does not talk to a Vault that it cannot verify: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
+			return c, errors.New("VAULT_SKIP_VERIFY is set, and custody does not connect to a Vault that it cannot verify: unset it, and set VAULT_CACERT to the certificate of Vault's authority")
 		}
 	}
 	return c, c.check()
@@ -82,7 +82,7 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// check finds what can be wrong before Vault is asked.
+// check checks the configuration without a call to Vault.
 func (c Config) check() error {
 	if err := checkAddress(c.Address); err != nil {
 		return err
@@ -110,31 +110,31 @@ func (c Config) check() error {
 	return fmt.Errorf("CUSTODY_VAULT_LOGIN is %q: it can be token, approle, kubernetes or jwt", c.Login)
 }
 
-// checkAddress refuses to send tokens and secrets over a network in the clear.
+// checkAddress returns an error if tokens and secrets would be sent over a network unencrypted.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
-	if err != nil { // which repeats the address, and a password in it
-		return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+	if err != nil { // its text contains the address, which may contain a password
+		return errors.New("VAULT_ADDR is not an address: write https://HOST:PORT")
 	}
 	switch {
 	case u.User != nil:
-		return errors.New("VAULT_ADDR names a user, which Vault does not know: write https://HOST:PORT")
+		return errors.New("VAULT_ADDR contains a user, which Vault does not support: write https://HOST:PORT")
 	case u.Scheme == "unix" && u.Path != "", u.Scheme == "https" && u.Host != "":
 		return nil
 	case u.Scheme == "http" && u.Host != "":
 		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 			return nil
 		}
-		return fmt.Errorf("VAULT_ADDR is %s: secrets would cross the network in the clear; write https:// (http:// works to this machine alone)", address)
+		return fmt.Errorf("VAULT_ADDR is %s: secrets would cross the network unencrypted; write https:// (http:// works only for this machine)", address)
 	}
-	return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+	return errors.New("VAULT_ADDR is not an address: write https://HOST:PORT")
 }
 
-// maxCredential is the most that a file with a credential for a login can hold.
+// maxCredential bounds the size of a file with a login credential.
 const maxCredential = 64 << 10
 
-// readSecret reads a file that only its owner may be able to read; anyMode is for
-// what the platform puts there.
+// readSecret reads a file that only its owner can read; anyMode allows other modes, for files that the platform
+// provides.
 func readSecret(path string, anyMode bool) (string, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
@@ -149,7 +149,7 @@ func readSecret(path string, anyMode bool) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)
 	case !anyMode && info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("%s has mode %04o and is open to others than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
+		return "", fmt.Errorf("%s has mode %04o and can be read by other users than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxCredential+1))
 	if err != nil {
@@ -157,7 +157,7 @@ func readSecret(path string, anyMode bool) (string, error) {
 	}
 	s := strings.TrimSpace(string(text))
 	if s == "" || len(s) > maxCredential {
-		return "", fmt.Errorf("%s holds no credential", path)
+		return "", fmt.Errorf("%s contains no credential", path)
 	}
 	return s, nil
 }

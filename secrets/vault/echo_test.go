@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// echo stands where Vault should, and gives every caller the same answer.
+// echo is a server in the place of Vault that sends the same response to every request.
 func echo(t testing.TB, code int, body string) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

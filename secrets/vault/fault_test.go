@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// TestMain runs, if the environment asks for it, the custody process that is killed.
+// TestMain runs, if the environment requests it, the custody process that is killed.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("VAULT_TEST_VICTIM"); text != "" {
 		if err := victim(text); err != nil {
@@ -52,7 +52,7 @@ func victim(text string) error {
 	return errors.New("it was not killed")
 }
 
-// After a kill -9, what is left ends by itself within a minute, and Sweep ends it immediately.
+// After kill -9 the tokens expire within a minute, and Sweep revokes them immediately.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -88,12 +88,12 @@ func TestKilled(t *testing.T) {
 	b := opened(t, c)
 	must(t, b.Sweep(t.Context(), func(run string) bool { return run == "r-1" }))
 	if s.lookup(t, accessors[0]) == nil {
-		t.Error("the tokens of a run that lives were revoked")
+		t.Error("the tokens of a live run were revoked")
 	}
 	must(t, b.Sweep(t.Context(), func(string) bool { return false }))
 	for _, a := range accessors {
 		if s.lookup(t, a) != nil {
-			t.Error("alive after the sweep")
+			t.Error("alive after Sweep")
 		}
 	}
 	if p, n := s.stepPolicies(t), notes(t, c.Dir); len(p)+len(n) != 0 {
@@ -102,8 +102,8 @@ func TestKilled(t *testing.T) {
 	must(t, b.Sweep(t.Context(), func(string) bool { return false }))
 }
 
-// Sweep at every moment at which a custody can have been killed: the note names policies
-// that do not exist yet, tokens that are dead already, or is a draft.
+// Sweep after a kill at every possible moment: the note names policies that do not exist yet or tokens that have ended,
+// or is a draft.
 func TestSweepMoments(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -127,7 +127,7 @@ func TestSweepMoments(t *testing.T) {
 	must(t, other.save())
 	must(t, b.Sweep(t.Context(), dead))
 	if n := notes(t, c.Dir); len(n) != 1 {
-		t.Error("the note about another Vault is gone")
+		t.Error("the note about another Vault was removed")
 	}
 	must(t, other.remove())
 
@@ -148,7 +148,7 @@ func TestSweepMoments(t *testing.T) {
 		t.Errorf("a bad note: %v", err)
 	}
 	if n := notes(t, c.Dir); len(n) != 1 {
-		t.Errorf("a bad note keeps others: %v", n)
+		t.Errorf("a bad note prevents the sweep of others: %v", n)
 	}
 	g := minted(t, b, request("agent", git))
 	info, err := os.Stat(g.note.path)
@@ -165,7 +165,7 @@ func TestSweepMoments(t *testing.T) {
 	}
 }
 
-// Vault is killed while a step runs, and comes back.
+// Vault is killed while a step runs, and restarted.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -179,7 +179,7 @@ func TestServerKilled(t *testing.T) {
 		t.Errorf("renewed without Vault: %v", err)
 	}
 	if !g.Expires().Equal(expires) {
-		t.Error("the expiry moved")
+		t.Error("the expiry changed")
 	}
 	if _, err := b.Mint(t.Context(), request("next", git)); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("minted without Vault: %v", err)
@@ -190,7 +190,7 @@ func TestServerKilled(t *testing.T) {
 	if err := b.Sweep(t.Context(), func(string) bool { return false }); !errors.Is(err, errGone) {
 		t.Errorf("swept without Vault: %v", err)
 	}
-	if n := notes(t, c.Dir); len(n) != 2 { // the second is of the mint that failed
+	if n := notes(t, c.Dir); len(n) != 2 { // the second belongs to the failed mint
 		t.Errorf("notes: %v", n)
 	}
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
@@ -200,7 +200,7 @@ func TestServerKilled(t *testing.T) {
 	must(t, err)
 	again := start(t, "-dir", dir, "-listen", u.Host)
 	if again.lookup(t, g.Accessor()) == nil {
-		t.Fatal("Vault has forgotten the token by itself: there is nothing to revoke")
+		t.Fatal("Vault has expired the token: there is nothing to revoke")
 	}
 	must(t, g.Revoke(t.Context()))
 	if again.lookup(t, g.Accessor()) != nil {
@@ -213,7 +213,7 @@ func TestServerKilled(t *testing.T) {
 	minted(t, b, request("next", git))
 }
 
-// A sealed Vault is named in every error; unsealed, it goes on.
+// Errors name a sealed Vault; after it is unsealed the broker works again.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -229,7 +229,7 @@ func TestSealed(t *testing.T) {
 		}
 	}
 	s.root(t, "PUT", "sys/unseal", map[string]any{"key": s.Unseal})
-	for range 100 { // it takes a moment to become active
+	for range 100 { // it takes some time to become active
 		if err := g.Revoke(t.Context()); err == nil {
 			break
 		}
@@ -240,11 +240,11 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// wire passes connections on to a Vault until it is cut: then bytes go nowhere, and no one is notified.
+// wire proxies connections to a Vault until it is cut: then it drops all bytes without closing the connections.
 type wire struct {
 	ln net.Listener
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	isCut bool
 	conns []net.Conn
 }
@@ -321,7 +321,7 @@ func TestNetworkCut(t *testing.T) {
 	c := s.config(t)
 	c.Address = "http://" + w.ln.Addr().String()
 	b := opened(t, c)
-	b.client.wait = time.Second // patience
+	b.client.wait = time.Second // short timeout
 	g := minted(t, b, request("agent", git))
 	w.cut(true)
 	calls := map[string]func() error{
@@ -337,7 +337,7 @@ func TestNetworkCut(t *testing.T) {
 		})
 	}
 	tasks.Wait()
-	// The caller's own patience ends a call as well, and Revoke does not wait for a Renew.
+	// The caller's deadline ends a call as well, and Revoke does not wait for a Renew.
 	renewing := make(chan error, 1)
 	go func() { renewing <- g.Renew(t.Context()) }()
 	time.Sleep(50 * time.Millisecond)
@@ -349,10 +349,10 @@ func TestNetworkCut(t *testing.T) {
 	select {
 	case err := <-renewing:
 		if err == nil {
-			t.Error("renewed over a cut wire")
+			t.Error("renewed over a cut network")
 		}
 	case <-time.After(600 * time.Millisecond):
-		t.Error("Revoke does not end a Renew that hangs")
+		t.Error("Revoke does not end a hanging Renew")
 	}
 	w.cut(false)
 	if s.lookup(t, g.Accessor()) == nil {

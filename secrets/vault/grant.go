@@ -12,15 +12,15 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// lease is one of Vault's, on a secret that an engine made for the step. It dies with
-// the token that read it, and before if it is not renewed.
+// lease is a Vault lease on a secret that an engine made for the step. It ends with the token that read it, or earlier
+// if it is not renewed.
 type lease struct {
 	id        string
 	renewable bool
 	ends      time.Time
 }
 
-// grant implements secrets.Grant: the tokens of one step, and the leases they have read.
+// grant implements secrets.Grant: the tokens of one step, and the leases of secrets that they have read.
 type grant struct {
 	broker    *Broker
 	run, step string
@@ -28,16 +28,16 @@ type grant struct {
 	values    map[string][]byte
 	misuse    chan string // nil without an audit log
 
-	// turn is taken by Renew and Revoke; it guards what follows after the mint.
+	// turn is a lock for Renew and Revoke. It guards the fields below after the mint.
 	turn      chan struct{}
 	note      *note
-	tokens    []token // the first is the grant's; the others are delivered as such
+	tokens    []token // the first is the grant's; the others are delivered as tokens
 	leases    []lease
-	parent    token // of these; none in a Vault without token roles
+	parent    token // of the tokens; none in a Vault without token roles
 	unwatched bool
 	revoked   bool
 
-	// life ends with the first Revoke, which need not wait for a Renew then.
+	// life ends with the first Revoke, which then need not wait for a Renew.
 	life context.Context
 	end  context.CancelFunc
 
@@ -45,7 +45,7 @@ type grant struct {
 	expires time.Time
 }
 
-// maxMisuse is how many reports wait to be heard; what comes after says nothing new.
+// maxMisuse bounds the waiting reports; further ones have no new information.
 const maxMisuse = 16
 
 func newGrant(b *Broker, r secrets.Request) *grant {
@@ -80,10 +80,10 @@ func (g *grant) Expires() time.Time {
 	return g.expires
 }
 
-// all are the step's tokens and their parent. The caller has the turn.
+// all returns the step's tokens and their parent. The caller holds turn.
 func (g *grant) all() []token { return slices.Concat(g.tokens, []token{g.parent}) }
 
-// earliest is when the first of tokens and leases dies. The caller has the turn.
+// earliest returns when the first token or lease expires. The caller holds turn.
 func (g *grant) earliest() time.Time {
 	first := g.until
 	for _, t := range g.all() {
@@ -120,7 +120,7 @@ func (g *grant) renew(parent context.Context) error {
 	}
 	left := time.Until(g.until).Truncate(time.Second)
 	if left <= 0 {
-		return errors.New("the step's time limit is over")
+		return errors.New("the step's time limit is reached")
 	}
 	if g.parent != (token{}) {
 		if err := g.renewToken(ctx, &g.parent, min(left, secrets.TTL)); err != nil {
@@ -145,7 +145,7 @@ func (g *grant) renewToken(ctx context.Context, t *token, d time.Duration) error
 	now := time.Now()
 	granted, err := g.broker.session.renew(ctx, t.accessor, d)
 	if unknownAccessor(err) {
-		return errors.New("Vault knows the step's token no more: it has expired, or was revoked there")
+		return errors.New("Vault no longer has the step's token: it has expired, or was revoked there")
 	}
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (g *grant) renewToken(ctx context.Context, t *token, d time.Duration) error
 	return nil
 }
 
-// renewLease renews a lease that would end before the token that holds it.
+// renewLease renews a lease that would end before its token.
 func (g *grant) renewLease(ctx context.Context, l *lease, d time.Duration) error {
 	now := time.Now()
 	if !l.renewable || l.ends.After(now.Add(d)) {
@@ -166,14 +166,14 @@ func (g *grant) renewLease(ctx context.Context, l *lease, d time.Duration) error
 		return fmt.Errorf("renew a lease: %w", err)
 	}
 	if answer == nil || answer.LeaseDuration <= 0 {
-		return errors.New("Vault does not confirm that a lease was renewed")
+		return errors.New("Vault did not confirm the renewal of a lease")
 	}
 	l.ends = now.Add(time.Duration(answer.LeaseDuration) * time.Second)
 	return nil
 }
 
-// Revoke implements secrets.Grant. Without Vault's word it fails, and can be called
-// again; the note stays for Sweep.
+// Revoke implements secrets.Grant. Without Vault's confirmation it fails, and can be called again; the note stays for
+// Sweep.
 func (g *grant) Revoke(ctx context.Context) error {
 	if err := g.revoke(ctx); err != nil {
 		return fmt.Errorf("vault: revoke the credentials of step %q: %w", g.step, err)
@@ -182,7 +182,7 @@ func (g *grant) Revoke(ctx context.Context) error {
 }
 
 func (g *grant) revoke(ctx context.Context) error {
-	g.end() // of a renewal that goes on, too
+	g.end() // also of a current renewal
 	if err := g.take(ctx); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (g *grant) revoke(ctx context.Context) error {
 	return nil
 }
 
-// revokeLease waits for what Vault does anyway, but some time after it has revoked the token.
+// revokeLease revokes a lease synchronously: after the token's revocation Vault would do so later.
 func (g *grant) revokeLease(ctx context.Context, l lease) error {
 	_, err := g.broker.session.ask(ctx, http.MethodPut, "sys/leases/revoke", map[string]any{"lease_id": l.id, "sync": true})
 	if err != nil && !refused(err, http.StatusBadRequest, http.StatusNotFound) {

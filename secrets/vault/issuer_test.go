@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// events is a log that keeps what it gets as text, with the redaction done.
+// events is a log that stores redacted events as text.
 type events struct {
 	mu   sync.Mutex
 	text []string
@@ -39,8 +39,8 @@ func (e *events) count(part string) (n int) {
 	return n
 }
 
-// Two steps with the issuer: each has a token of its own, renewed and then dead at Vault, and so is that of a
-// step that lets a value be seen.
+// Two steps with the issuer: each has a separate token, which is renewed, and revoked at Vault after the step, also
+// after a step that prints a value.
 func TestIssuer(t *testing.T) {
 	s := prepared(t)
 	b := opened(t, s.config(t))
@@ -82,7 +82,7 @@ func TestIssuer(t *testing.T) {
 			code, _ = s.call(t, token, "GET", "secret/data/agents/git", nil)
 		}
 		if code != 403 {
-			t.Errorf("%s: the token lives on: HTTP %d", step, code)
+			t.Errorf("%s: the token is still alive: HTTP %d", step, code)
 		}
 		tokens = append(tokens, token)
 	}

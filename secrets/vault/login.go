@@ -11,32 +11,32 @@ import (
 	"github.com/hashicorp/vault/api"
 )
 
-// token is one of Vault's, as it was when Vault last spoke of it.
+// token is a Vault token, in the state of Vault's last response about it.
 type token struct {
 	secret, accessor string
 	renewable        bool
-	since            time.Time // before Vault was asked
+	since            time.Time // before the request
 	ttl              time.Duration
 }
 
-// ends is when the token dies by itself; never, if it has no ttl.
+// ends returns when the token expires; never, if it has no TTL.
 func (t token) ends() (time.Time, bool) { return t.since.Add(t.ttl), t.ttl > 0 }
 
-// dead returns whether the token has died by itself.
+// dead reports whether the token has expired.
 func (t token) dead(now time.Time) bool {
 	end, does := t.ends()
 	return does && !now.Before(end)
 }
 
-// due returns whether half of the token's life is over.
+// due reports whether half of the token's lifetime has passed.
 func (t token) due(now time.Time) bool {
 	return t.ttl > 0 && now.Sub(t.since) >= t.ttl/2
 }
 
-// tokenOf takes a token out of the answer to a login or a creation.
+// tokenOf returns the token in the response to a login or a creation.
 func tokenOf(s *api.Secret, since time.Time) (token, error) {
 	if s == nil || s.Auth == nil || s.Auth.ClientToken == "" || s.Auth.Accessor == "" {
-		return token{}, errors.New("Vault answered without a token that can be revoked: are batch tokens set where they are made?")
+		return token{}, errors.New("Vault did not return a token that can be revoked: is the login or role configured for batch tokens?")
 	}
 	return token{
 		secret: s.Auth.ClientToken, accessor: s.Auth.Accessor, renewable: s.Auth.Renewable,
@@ -44,7 +44,8 @@ func tokenOf(s *api.Secret, since time.Time) (token, error) {
 	}, nil
 }
 
-// login gets custody a token of its own. Credentials are read again each time, as they may have been rotated.
+// login logs in and returns the token. It reads the credentials from their files each time, because they may have been
+// rotated.
 func (c *client) login(ctx context.Context, cfg Config) (token, error) {
 	if cfg.Login == LoginToken {
 		return c.givenToken(ctx, cfg)
@@ -80,16 +81,16 @@ func credentials(cfg Config) (map[string]any, error) {
 	return map[string]any{"role": cfg.Role, "jwt": jwt}, err
 }
 
-// givenToken asks Vault about the token that the caller has.
+// givenToken looks up the caller's token at Vault.
 func (c *client) givenToken(ctx context.Context, cfg Config) (token, error) {
 	secret := cfg.Token
 	if secret == "" && cfg.TokenFile == "" {
-		return token{}, errors.New("there is no token for Vault: set VAULT_TOKEN, or choose another way to log in with CUSTODY_VAULT_LOGIN")
+		return token{}, errors.New("there is no token for Vault: set VAULT_TOKEN, or choose another login method with CUSTODY_VAULT_LOGIN")
 	}
 	if secret == "" {
 		var err error
 		if secret, err = readSecret(cfg.TokenFile, false); err != nil {
-			return token{}, fmt.Errorf("there is no token for Vault: set VAULT_TOKEN, or log in with vault login, or choose another way with CUSTODY_VAULT_LOGIN: %w", err)
+			return token{}, fmt.Errorf("there is no token for Vault: set VAULT_TOKEN, or log in with vault login, or choose another method with CUSTODY_VAULT_LOGIN: %w", err)
 		}
 	}
 	since := time.Now()

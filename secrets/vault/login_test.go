@@ -37,7 +37,7 @@ func works(t *testing.T, c Config) token {
 	return b.session.token()
 }
 
-// approle sets AppRole up as docs/vault.md does, and returns how to log in with it.
+// approle configures AppRole as docs/vault.md does, and returns the login's settings.
 func approle(t testing.TB, s *server, settings map[string]any) Config {
 	t.Helper()
 	s.root(t, "POST", "sys/auth/approle", map[string]any{"type": "approle"})
@@ -73,7 +73,7 @@ func TestAppRole(t *testing.T) {
 
 	must(t, os.Chmod(c.SecretIDFile, 0o640))
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("an open file: %v", err)
+		t.Errorf("a file that others can read: %v", err)
 	}
 	c.SecretIDFile = file(t, "no-secret-id-of-anybody", 0o600)
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "log in to Vault with approle") || strings.Contains(err.Error(), "no-secret-id") {
@@ -85,8 +85,8 @@ func TestAppRole(t *testing.T) {
 	}
 }
 
-// A login that ends, by itself or by someone's hand, is made again; steps go on.
-func TestLoginAnew(t *testing.T) {
+// A login that has expired or was revoked is repeated; steps continue.
+func TestLoginAgain(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
 	c := approle(t, s, map[string]any{"token_ttl": "4s", "token_max_ttl": "6s"})
@@ -101,19 +101,19 @@ func TestLoginAnew(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if s.lookup(t, first.accessor) == nil {
-		t.Error("the new login came after the end of the old one")
+		t.Error("the new login was made after the end of the old one")
 	}
 	second := b.session.token()
 	s.root(t, "POST", "auth/token/revoke", map[string]any{"token": second.secret})
 	must(t, g.Renew(t.Context()))
 	if b.session.token().secret == second.secret {
-		t.Error("renewed with a token that is revoked")
+		t.Error("renewed with a revoked token")
 	}
 	must(t, g.Revoke(t.Context()))
 	minted(t, b, request("next", git))
 }
 
-// A token that can be renewed is.
+// A renewable token is renewed.
 func TestOwnTokenRenewed(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -149,7 +149,7 @@ func TestTokenLogin(t *testing.T) {
 	}
 }
 
-// signed is a JWT as an issuer of them makes it (RFC 7519, RS256).
+// signed returns a JWT as an issuer makes it (RFC 7519, RS256).
 func signed(t testing.TB, key *rsa.PrivateKey, claims map[string]any) string {
 	t.Helper()
 	part := func(v any) string {
@@ -195,7 +195,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// The Kubernetes login asks a cluster about the pod's token; here, its TokenReview API alone stands for it.
+// The Kubernetes login sends the pod's token to a cluster; here only its TokenReview API is simulated.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -232,7 +232,7 @@ func TestKubernetes(t *testing.T) {
 	works(t, c)
 	c.Role = "nobody"
 	if _, err := Open(t.Context(), c); err == nil {
-		t.Error("logged in with a role that is not there")
+		t.Error("logged in with a role that does not exist")
 	}
 }
 
@@ -241,19 +241,19 @@ func TestTLS(t *testing.T) {
 	s := start(t, "-tls")
 	c := Config{Address: s.Address, Login: LoginToken, Token: s.Token, Dir: t.TempDir()}
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of no role's: %v", err)
+		t.Errorf("a certificate that no role has: %v", err)
 	}
 	c.CACert = file(t, s.CA, 0o644)
 	opened(t, c)
 	c.ServerName = "elsewhere.example"
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of another role's: %v", err)
+		t.Errorf("a certificate of another role: %v", err)
 	}
 	c.ServerName, c.CACert = "", file(t, "nonsense", 0o600)
 	if _, err := Open(t.Context(), c); err == nil {
-		t.Error("opened with a file that is no certificate")
+		t.Error("opened with a file that is not a certificate")
 	}
-	// The environment's settings are not taken behind the configuration's back.
+	// The environment does not override the configuration.
 	t.Setenv("VAULT_SKIP_VERIFY", "1")
 	c.CACert = ""
 	if _, err := Open(t.Context(), c); err == nil {
@@ -274,14 +274,14 @@ func TestFromEnv(t *testing.T) {
 		{"VAULT_ADDR=http://[::1]:8200", "", "token"},
 		{"VAULT_ADDR=unix:///run/vault.sock", "", "token"},
 		{"VAULT_ADDR=https://vault.example:8200 VAULT_SKIP_VERIFY=false", "", "token"},
-		{"VAULT_ADDR=http://vault.example:8200", "in the clear", ""},
-		{"VAULT_ADDR=http://127.0.0.1.example:8200", "in the clear", ""},
-		{"VAULT_ADDR=http://10.0.0.1:8200", "in the clear", ""},
-		{"VAULT_ADDR=https://user:secret@vault.example", "names a user", ""},
-		{"VAULT_ADDR=vault.example:8200", "no address", ""},
-		{"VAULT_ADDR=https://", "no address", ""},
-		{"VAULT_ADDR=ftp://x", "no address", ""},
-		{"VAULT_ADDR=://secret", "no address", ""},
+		{"VAULT_ADDR=http://vault.example:8200", "unencrypted", ""},
+		{"VAULT_ADDR=http://127.0.0.1.example:8200", "unencrypted", ""},
+		{"VAULT_ADDR=http://10.0.0.1:8200", "unencrypted", ""},
+		{"VAULT_ADDR=https://user:secret@vault.example", "contains a user", ""},
+		{"VAULT_ADDR=vault.example:8200", "not an address", ""},
+		{"VAULT_ADDR=https://", "not an address", ""},
+		{"VAULT_ADDR=ftp://x", "not an address", ""},
+		{"VAULT_ADDR=://secret", "not an address", ""},
 		{"VAULT_SKIP_VERIFY=1", "VAULT_CACERT", ""},
 		{"VAULT_SKIP_VERIFY=yes", "VAULT_CACERT", ""},
 		{"VAULT_CLIENT_CERT=x", "VAULT_CLIENT_KEY", ""},

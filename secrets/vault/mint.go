@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// policyPrefix is what custody's own policy and its token role allow.
+	// policyPrefix is the prefix of policies that custody's own policy and its token role allow.
 	policyPrefix = "custody-step-"
-	// cleanTime is how long a mint that failed has to clean up.
+	// cleanTime bounds the cleanup after a failed mint.
 	cleanTime = 10 * time.Second
 )
 
-// Mint implements secrets.Broker. All paths are read with a token of the step's own,
-// each once, however many of its fields are bound.
+// Mint implements secrets.Broker. It reads each path once with the step's token, however many of its fields the step
+// has.
 func (b *Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
 	p, err := planOf(r.Bindings)
 	if err != nil {
 		return nil, fmt.Errorf("vault: %w", err)
 	}
 	if len(r.Bindings) == 0 || r.Limit <= 0 {
-		return nil, errors.New("vault: a grant needs bindings, and a time limit above zero")
+		return nil, errors.New("vault: a grant needs bindings, and a positive time limit")
 	}
 	g := newGrant(b, r)
 	m := mint{broker: b, grant: g, plan: p}
@@ -39,7 +39,7 @@ func (b *Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, er
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()
 		if e := g.revoke(clean); e != nil {
-			return nil, fmt.Errorf("vault: %w; what was made for it ends within a minute: %w", err, e)
+			return nil, fmt.Errorf("vault: %w; the tokens made for it expire within a minute: %w", err, e)
 		}
 		return nil, fmt.Errorf("vault: %w", err)
 	}
@@ -48,7 +48,7 @@ func (b *Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, er
 
 // order is a token to be made.
 type order struct {
-	secret string // that it is the value of; empty: the one that the broker reads with
+	secret string // the secret whose value it is; empty: the broker's token for reading
 	paths  []string
 	policy string
 }
@@ -67,12 +67,12 @@ func (p plan) orders() []order {
 	return list
 }
 
-// mint makes the tokens of a grant, and reads with them what is bound. Nothing else uses the grant meanwhile.
+// mint makes the tokens of a grant, and reads the secrets with them. Nothing else uses the grant meanwhile.
 type mint struct {
 	broker      *Broker
 	grant       *grant
 	plan        plan
-	noRole      error  // why there is no parent, if there is none: Vault's answer when it was asked for one
+	noRole      error  // why there is no parent: Vault's response
 	parentWatch *watch // nil without an audit log
 }
 
@@ -119,10 +119,10 @@ func (m *mint) makePolicies(ctx context.Context, orders []order) error {
 	return nil
 }
 
-// makeParent makes the token whose children the step's tokens are. It has their capabilities together and can make
-// children, which Vault restricts to a part of those and, unlike tokens that come from a role, to the explicit maximum
-// TTL that they are made with. Where there is no role, and none was configured, custody's own token has to be strong
-// enough to make tokens without a parent.
+// makeParent makes the parent of the step's tokens. It has all their capabilities and can make child tokens. Vault
+// restricts children to a part of these capabilities and, unlike tokens made with a role, to the requested explicit
+// maximum TTL. Without a role, if none was configured, custody's login must be privileged enough to make tokens without
+// a parent.
 func (m *mint) makeParent(ctx context.Context, orders []order) error {
 	role := or(m.broker.cfg.TokenRole, defaultTokenRole)
 	policies := []string{role + "-parent"}
@@ -143,7 +143,7 @@ func (m *mint) makeParent(ctx context.Context, orders []order) error {
 	}
 	m.parentWatch = m.grant.watch(m.grant.parent, "")
 	if err := checkToken(answer.Auth, true, policies); err != nil {
-		return fmt.Errorf("the token role %s gives %w (docs/vault.md has its settings)", role, err)
+		return fmt.Errorf("the token role %s makes %w (docs/vault.md has its settings)", role, err)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (m *mint) makeParent(ctx context.Context, orders []order) error {
 func (m *mint) makeToken(ctx context.Context, o order) (token, error) {
 	left := time.Until(m.grant.until)
 	if left <= 0 {
-		return token{}, errors.New("the step's time limit is over")
+		return token{}, errors.New("the step's time limit is reached")
 	}
 	body := m.tokenBody([]string{o.policy})
 	body["ttl"], body["explicit_max_ttl"] = inSeconds(min(left, secrets.TTL)), inSeconds(left)
@@ -186,8 +186,8 @@ func (m *mint) tokenBody(policies []string) map[string]any {
 	}
 }
 
-// register takes the token out of the answer, and into the note. Until its accessor is
-// known there, it lives for a minute at most.
+// register adds the token in a response to the grant and to the note. A token whose accessor is not in the note expires
+// within a minute.
 func (m *mint) register(answer *api.Secret, since time.Time) (token, error) {
 	t, err := tokenOf(answer, since)
 	if err != nil {
@@ -197,12 +197,12 @@ func (m *mint) register(answer *api.Secret, since time.Time) (token, error) {
 	return t, m.grant.note.save()
 }
 
-// inSeconds is a duration in Vault's words, rounded up.
+// inSeconds returns a duration in Vault's format, rounded up.
 func inSeconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int((d+time.Second-1)/time.Second))
 }
 
-// checkToken refuses a token that can do more, or lives longer, than was asked for.
+// checkToken returns an error for a token with more capabilities or a longer lifetime than requested.
 func checkToken(a *api.SecretAuth, orphan bool, policies []string) error {
 	switch {
 	case a.LeaseDuration <= 0 || time.Duration(a.LeaseDuration)*time.Second > secrets.TTL:
@@ -214,12 +214,12 @@ func checkToken(a *api.SecretAuth, orphan bool, policies []string) error {
 	case !orphan && a.Orphan:
 		return errors.New("tokens without a parent")
 	case !slices.Equal(slices.Sorted(slices.Values(a.Policies)), slices.Sorted(slices.Values(policies))):
-		return errors.New("tokens with policies that were not asked for: set token_no_default_policy=true")
+		return errors.New("tokens with additional policies: set token_no_default_policy=true")
 	}
 	return nil
 }
 
-// readAll reads what is bound with the step's own token.
+// readAll reads the secrets with the step's token.
 func (m *mint) readAll(ctx context.Context, t token) error {
 	w := m.grant.watch(t, "")
 	for _, path := range m.plan.reads {
@@ -242,7 +242,7 @@ func (m *mint) readAll(ctx context.Context, t token) error {
 	return nil
 }
 
-// pick keeps the values of the fields that are bound.
+// pick stores the values of the needed fields.
 func (m *mint) pick(answer *api.Secret, path string) error {
 	data, err := dataOf(answer)
 	if err != nil {
@@ -259,7 +259,7 @@ func (m *mint) pick(answer *api.Secret, path string) error {
 	return nil
 }
 
-// addLease keeps the lease that came with a secret of a dynamic engine.
+// addLease stores the lease of a dynamic engine's secret.
 func (m *mint) addLease(answer *api.Secret) {
 	if answer.LeaseID == "" {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// note lists what a step has at Vault, for the command that runs after a custody that was killed. It holds nothing that
-// can read a secret. It need not survive a power loss: the tokens expire by themselves within a minute.
+// note lists the tokens and policies of a step at Vault, for a sweep after a custody was killed. It contains nothing
+// with which a secret can be read. It need not survive a power loss: the tokens expire within a minute.
 type note struct {
 	Vault     string   `json:"vault"` // address and namespace
 	Run       string   `json:"run"`
@@ -29,7 +29,7 @@ type note struct {
 
 const (
 	noteSuffix = ".vault.json"
-	// draftAge is when a note that is still being written no longer is.
+	// draftAge is the age from which an unfinished note counts as abandoned.
 	draftAge = time.Minute
 )
 
@@ -40,7 +40,7 @@ func (b *Broker) newNote(run string) *note {
 	}
 }
 
-// save puts the note where Sweep finds it, whole or not at all.
+// save stores the note atomically, where Sweep finds it.
 func (n *note) save() error {
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *note) remove() error {
 	return nil
 }
 
-// clear revokes and deletes at Vault what the note names, and returns when Vault has confirmed it.
+// clear revokes and deletes the note's tokens and policies at Vault, and returns when Vault has confirmed it.
 func (b *Broker) clear(ctx context.Context, n *note) error {
 	var err error
 	for _, accessor := range n.Accessors {
@@ -82,8 +82,7 @@ func (b *Broker) clear(ctx context.Context, n *note) error {
 	return err
 }
 
-// Left reports whether dir has notes that Sweep has to look at, and how old the youngest is. It
-// asks no one at Vault.
+// Left reports whether dir has notes for Sweep, and returns the age of the youngest. It makes no calls to Vault.
 func Left(dir string, alive func(run string) bool) (some bool, youngest time.Duration) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -105,8 +104,8 @@ func Left(dir string, alive func(run string) bool) (some bool, youngest time.Dur
 	return some, youngest
 }
 
-// Sweep revokes the tokens and deletes the policies of runs that are not alive. The note
-// of what could not be confirmed stays for the next time, as do those of another Vault.
+// Sweep revokes the tokens and deletes the policies of runs that are not alive. Notes on what Vault did not confirm
+// remain for the next call, as do those on another Vault.
 func (b *Broker) Sweep(ctx context.Context, alive func(run string) bool) error {
 	entries, err := os.ReadDir(b.cfg.Dir)
 	if err != nil {
@@ -134,7 +133,7 @@ func (b *Broker) sweep(ctx context.Context, path string, alive func(run string) 
 		return removeDraft(path)
 	}
 	text, err := regular.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) { // another custody was here
+	if errors.Is(err, fs.ErrNotExist) { // another process has swept it
 		return nil
 	}
 	if err != nil {
@@ -142,18 +141,18 @@ func (b *Broker) sweep(ctx context.Context, path string, alive func(run string) 
 	}
 	n := &note{path: path}
 	if err := json.Unmarshal(text, n); err != nil {
-		return fmt.Errorf("the note %s about tokens at Vault cannot be read; they have ended if it is older than a minute: remove it: %w", path, err)
+		return fmt.Errorf("the note %s about tokens at Vault cannot be read; the tokens have expired if it is older than a minute: remove it: %w", path, err)
 	}
 	if n.Vault != b.newNote("").Vault || alive(n.Run) {
 		return nil
 	}
 	if err := b.clear(ctx, n); err != nil {
-		return fmt.Errorf("what is left of run %s at Vault: %w", n.Run, err)
+		return fmt.Errorf("sweep the tokens of run %s at Vault: %w", n.Run, err)
 	}
 	return n.remove()
 }
 
-// removeDraft removes what a custody left that was killed while it wrote.
+// removeDraft removes the unfinished note of a killed process.
 func removeDraft(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) < draftAge {

@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// server is a real Vault (hack/vault), on the loopback, and its root token.
+// server is a real Vault (hack/vault) on loopback, and its root token.
 type server struct {
 	Address string `json:"address"`
 	Token   string `json:"token"`
@@ -57,14 +57,15 @@ func start(t testing.TB, args ...string) *server {
 	return s
 }
 
-// stop ends Vault immediately, as kill -9 does.
+// stop kills Vault, as kill -9 does.
 func (s *server) stop() {
 	s.cmd.Process.Kill()
 	s.stdin.Close()
 	s.cmd.Wait()
 }
 
-// root makes a call with the root token. It fails the test unless Vault answers with one of the codes, or without an error.
+// root makes a call with the root token. The test fails unless Vault responds with one of the codes, or without an
+// error.
 func (s *server) root(t testing.TB, method, path string, body any, codes ...int) map[string]any {
 	t.Helper()
 	code, answer := s.call(t, s.Token, method, path, body)
@@ -74,7 +75,7 @@ func (s *server) root(t testing.TB, method, path string, body any, codes ...int)
 	return answer
 }
 
-// call makes a call without any code of what is tested.
+// call makes a call without the code under test.
 func (s *server) call(t testing.TB, token, method, path string, body any) (int, map[string]any) {
 	t.Helper()
 	return callFrom(t, http.DefaultClient, s.Address, token, method, path, body)
@@ -102,7 +103,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// prepared is a Vault with what docs/vault.md says, and some secrets.
+// prepared starts a Vault with the settings of docs/vault.md, and some secrets.
 func prepared(t testing.TB, args ...string) *server {
 	t.Helper()
 	s := start(t, args...)
@@ -136,7 +137,7 @@ func (s *server) prepare(t testing.TB) {
 	}
 }
 
-// eventually writes to a KV v2 engine that may still be setting itself up.
+// eventually writes to a KV v2 engine that may still be starting.
 func (s *server) eventually(t testing.TB, path string, body any) {
 	t.Helper()
 	for range 100 {
@@ -145,10 +146,10 @@ func (s *server) eventually(t testing.TB, path string, body any) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatalf("Vault does not take %s", path)
+	t.Fatalf("Vault does not accept %s", path)
 }
 
-// documented reads policies and token roles out of docs/vault.md.
+// documented reads policies and token roles from docs/vault.md.
 func documented(t testing.TB) (policies map[string]string, roles map[string]map[string]any) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/vault.md")
@@ -172,7 +173,7 @@ func documented(t testing.TB) (policies map[string]string, roles map[string]map[
 	return policies, roles
 }
 
-// login makes a token with the documented policy, and nothing else.
+// login makes a token with only the documented policy.
 func (s *server) login(t testing.TB, more map[string]any) string {
 	t.Helper()
 	body := map[string]any{"policies": []string{"custody"}, "no_default_policy": true, "ttl": "1h"}
@@ -182,7 +183,7 @@ func (s *server) login(t testing.TB, more map[string]any) string {
 	return s.root(t, "POST", "auth/token/create", body)["auth"].(map[string]any)["client_token"].(string)
 }
 
-// config is for a custody with the documented policy.
+// config returns a configuration with the documented policy.
 func (s *server) config(t testing.TB) Config {
 	t.Helper()
 	return Config{Address: s.Address, Login: LoginToken, Token: s.login(t, nil), Dir: filepath.Join(t.TempDir(), "leases")}
@@ -196,7 +197,7 @@ func opened(t testing.TB, c Config) *Broker {
 	return b
 }
 
-// request binds sources, each under a name of its own: a, b, c... What has no field is delivered as a token.
+// request makes a request for sources, with the names a, b, c... Sources without a field are delivered as tokens.
 func request(step string, sources ...string) secrets.Request {
 	r := secrets.Request{Run: "r-1", Step: step, Limit: time.Hour}
 	for i, from := range sources {
@@ -219,7 +220,7 @@ func minted(t testing.TB, b *Broker, r secrets.Request) *grant {
 	return g.(*grant)
 }
 
-// lookup asks Vault about a token; nil if it does not know it.
+// lookup looks up a token; nil if Vault does not have it.
 func (s *server) lookup(t testing.TB, accessor string) map[string]any {
 	t.Helper()
 	code, answer := s.call(t, s.Token, "POST", "auth/token/lookup-accessor", map[string]any{"accessor": accessor})
@@ -233,7 +234,7 @@ func (s *server) lookup(t testing.TB, accessor string) map[string]any {
 	return nil
 }
 
-// list returns what is at a path that can be listed.
+// list returns the list at a path.
 func (s *server) list(t testing.TB, path string) []string {
 	t.Helper()
 	answer := s.root(t, "LIST", path, nil, 200, 404)
@@ -246,13 +247,13 @@ func (s *server) list(t testing.TB, path string) []string {
 	return names
 }
 
-// stepPolicies are those that mints have made.
+// stepPolicies returns the policies that mints have made.
 func (s *server) stepPolicies(t testing.TB) []string {
 	t.Helper()
 	return slices.DeleteFunc(s.list(t, "sys/policies/acl"), func(n string) bool { return !strings.HasPrefix(n, policyPrefix) })
 }
 
-// notes are the files in the broker's directory.
+// notes returns the files in the broker's directory.
 func notes(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

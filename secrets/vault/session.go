@@ -11,10 +11,10 @@ import (
 	"github.com/hashicorp/vault/api"
 )
 
-// keepEvery is how often is looked whether custody's own token has to be renewed.
+// keepEvery is the interval at which the session checks whether its token must be renewed.
 const keepEvery = 500 * time.Millisecond
 
-// session holds custody's own token and keeps it alive. It is safe for concurrent use.
+// session has custody's login token and renews it. It is safe for concurrent use.
 //
 //	     login           half its life is over
 //	none -----> own --------------------------> renewed, or, if that gains
@@ -25,7 +25,7 @@ type session struct {
 	client *client
 	cfg    Config
 
-	// turn is taken by the goroutine that logs in, so that one does at a time.
+	// turn is a lock for the goroutine that logs in.
 	turn chan struct{}
 
 	mu  sync.Mutex // guards own
@@ -48,8 +48,8 @@ func (s *session) set(t token) {
 	s.own = t
 }
 
-// ask makes a call with custody's own token. If Vault does not accept it, that may
-// be because the token has ended: there is a login then, and one more try.
+// ask makes a call with custody's token. If Vault does not accept it, the token may have ended: ask then logs in and
+// retries once.
 func (s *session) ask(ctx context.Context, method, path string, body map[string]any) (*api.Secret, error) {
 	own := s.token()
 	if own.secret == "" || own.dead(time.Now()) {
@@ -68,18 +68,18 @@ func (s *session) ask(ctx context.Context, method, path string, body map[string]
 	return s.client.call(ctx, own.secret, method, path, body)
 }
 
-// valid returns whether Vault still knows a token.
+// valid reports whether Vault still accepts a token.
 func (s *session) valid(ctx context.Context, t token) bool {
 	_, err := s.client.call(ctx, t.secret, http.MethodGet, "auth/token/lookup-self", nil)
 	return !refused(err, http.StatusForbidden)
 }
 
-// relogin replaces a token of custody's own that is of no more use, unless someone has already.
+// relogin replaces custody's token if it is unusable and no other goroutine has replaced it.
 func (s *session) relogin(ctx context.Context, old token) (token, error) {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
-		return token{}, fmt.Errorf("the login at Vault was not waited for: %w", ctx.Err())
+		return token{}, fmt.Errorf("the login at Vault was cancelled: %w", ctx.Err())
 	}
 	defer func() { <-s.turn }()
 	if own := s.token(); own.secret != old.secret {
@@ -93,7 +93,7 @@ func (s *session) relogin(ctx context.Context, old token) (token, error) {
 	return own, nil
 }
 
-// kill revokes a token and its children and leases, and returns when Vault no longer has it.
+// kill revokes a token with its children and leases, and returns when Vault no longer has it.
 func (s *session) kill(ctx context.Context, accessor string) error {
 	body := map[string]any{"accessor": accessor}
 	_, err := s.ask(ctx, http.MethodPost, "auth/token/revoke-accessor", body)
@@ -108,12 +108,12 @@ func (s *session) kill(ctx context.Context, accessor string) error {
 	case unknownAccessor(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("ask whether a token is revoked: %w", err)
+		return fmt.Errorf("check that a token is revoked: %w", err)
 	}
-	return errors.New("Vault still knows a token that it said it had revoked")
+	return errors.New("Vault still has a token whose revocation it has confirmed")
 }
 
-// renew makes a token live for d more, and returns the lifetime in Vault's answer.
+// renew extends a token to d from now, and returns the lifetime in Vault's response.
 func (s *session) renew(ctx context.Context, accessor string, d time.Duration) (time.Duration, error) {
 	body := map[string]any{"accessor": accessor, "increment": fmt.Sprintf("%ds", int(d/time.Second))}
 	answer, err := s.ask(ctx, http.MethodPost, "auth/token/renew-accessor", body)
@@ -121,12 +121,12 @@ func (s *session) renew(ctx context.Context, accessor string, d time.Duration) (
 	case err != nil:
 		return 0, err
 	case answer == nil || answer.Auth == nil || answer.Auth.LeaseDuration <= 0:
-		return 0, errors.New("Vault does not confirm that a token was renewed")
+		return 0, errors.New("Vault did not confirm the renewal of a token")
 	}
 	return time.Duration(answer.Auth.LeaseDuration) * time.Second, nil
 }
 
-// keep renews custody's own token until ctx ends.
+// keep renews custody's token until ctx ends.
 func (s *session) keep(ctx context.Context) {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
@@ -140,8 +140,8 @@ func (s *session) keep(ctx context.Context) {
 	}
 }
 
-// refresh renews custody's own token, or logs in again, when it is time. What fails is tried again at
-// the next tick; a caller that needs the token meanwhile gets the error.
+// refresh renews custody's token, or logs in again, when due. After an error the next tick retries; a caller that needs
+// the token meanwhile receives the error.
 func (s *session) refresh(ctx context.Context) {
 	own := s.token()
 	now := time.Now()
@@ -164,7 +164,7 @@ func (s *session) refresh(ctx context.Context) {
 	}
 }
 
-// close revokes custody's own token if it came from a login.
+// close revokes custody's token if it came from a login.
 func (s *session) close(ctx context.Context) error {
 	own := s.token()
 	if own.secret == "" || s.cfg.Login == LoginToken {

@@ -11,15 +11,14 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// source is what a binding's from says: vault:PATH#FIELD, or vault:PATH for a token.
+// source is a parsed binding's from: vault:PATH#FIELD, or vault:PATH for a token.
 type source struct{ path, field string }
 
 // maxPath is longer than any path in use.
 const maxPath = 1024
 
-// parseSource reads a binding's source. A path is as Vault's API has it (of a KV v2
-// engine: MOUNT/data/NAME). What a policy would take for a pattern is refused, as are
-// Vault's own paths and identity/, where nothing can be revoked.
+// parseSource parses a binding's source. Its path is that of Vault's API (for a KV v2 engine: MOUNT/data/NAME). It
+// rejects characters that are patterns in a policy, Vault's own paths, and identity/, where nothing can be revoked.
 func parseSource(from string, isToken bool) (source, error) {
 	text, ok := strings.CutPrefix(from, "vault:")
 	if !ok {
@@ -28,19 +27,19 @@ func parseSource(from string, isToken bool) (source, error) {
 	path, field, has := strings.Cut(text, "#")
 	switch {
 	case isToken && has:
-		return source{}, errors.New("a token reads a whole path: write vault:PATH, without a field")
+		return source{}, errors.New("a token reads all fields of a path: write vault:PATH, without a field")
 	case !isToken && field == "":
-		return source{}, errors.New("its source does not say which field: write vault:PATH#FIELD")
+		return source{}, errors.New("its source has no field: write vault:PATH#FIELD")
 	}
 	return source{path, field}, checkPath(path)
 }
 
 func checkPath(path string) error {
 	if path == "" || len(path) > maxPath {
-		return errors.New("its source names no path of Vault's: write vault:PATH#FIELD")
+		return errors.New("its source has no path: write vault:PATH#FIELD")
 	}
 	if i := strings.IndexFunc(path, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); i >= 0 || strings.ContainsAny(path, `*+{}?%\`) {
-		return fmt.Errorf("the path %q has a character that means more than itself: name one path, without * + { } ? %% or \\", path)
+		return fmt.Errorf("the path %q has a character with a special meaning: name one path, without * + { } ? %% or \\", path)
 	}
 	parts := strings.Split(path, "/")
 	for _, part := range parts {
@@ -52,7 +51,7 @@ func checkPath(path string) error {
 	case "v1":
 		return fmt.Errorf("the path %q begins with v1: write it without", path)
 	case "sys", "auth", "cubbyhole", "identity":
-		return fmt.Errorf("the path %q is one of Vault's own: steps get secrets of secret engines alone", path)
+		return fmt.Errorf("the path %q is one of Vault's own: steps can only have secrets of secret engines", path)
 	}
 	if len(parts) < 2 {
 		return fmt.Errorf("the path %q names an engine, and nothing in it: write vault:MOUNT/NAME#FIELD", path)
@@ -60,14 +59,14 @@ func checkPath(path string) error {
 	return nil
 }
 
-// plan is what a step binds, grouped by the login that may read it.
+// plan has the secrets of a step, grouped by the token that may read them.
 type plan struct {
-	reads  []string          // paths, each read once
+	reads  []string          // distinct paths
 	fields map[string]source // by the binding's name
 	tokens map[string]string // path by the name of a binding that is delivered as a token
 }
 
-// planOf sorts the bindings of a step.
+// planOf groups the bindings of a step.
 func planOf(bindings []secrets.Binding) (plan, error) {
 	p := plan{fields: map[string]source{}, tokens: map[string]string{}}
 	for _, b := range bindings {
@@ -88,8 +87,8 @@ func planOf(bindings []secrets.Binding) (plan, error) {
 	return p, nil
 }
 
-// policy is one that allows the reading of exactly these paths, in Vault's JSON form
-// (https://developer.hashicorp.com/vault/docs/concepts/policies), which needs no quoting of ours.
+// policy returns a policy that allows reading exactly these paths, in Vault's JSON format
+// (https://developer.hashicorp.com/vault/docs/concepts/policies), which needs no custom quoting.
 func policy(paths []string) string {
 	type rule struct {
 		Capabilities []string `json:"capabilities"`
@@ -99,7 +98,7 @@ func policy(paths []string) string {
 		rules[p] = rule{[]string{"read"}}
 	}
 	text, err := json.Marshal(map[string]any{"path": rules})
-	if err != nil { // strings alone
+	if err != nil { // cannot happen: it has only strings
 		panic(err)
 	}
 	return string(text)

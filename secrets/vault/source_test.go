@@ -19,18 +19,18 @@ func TestParseSource(t *testing.T) {
 		{"vault:kv/plain#a", false, ""},
 		{"vault:secret/data/agents/git", true, ""},
 		{"vault:kv/with space/and-ü@:=,~#x", false, ""},
-		{"vault:secret/data/agents/git#", false, "which field"},
-		{"vault:secret/data/agents/git", false, "which field"},
+		{"vault:secret/data/agents/git#", false, "has no field"},
+		{"vault:secret/data/agents/git", false, "has no field"},
 		{"vault:secret/data/agents/git#token", true, "without a field"},
 		{"env:HOME", false, "not Vault's"},
-		{"vault:#x", false, "names no path"},
+		{"vault:#x", false, "has no path"},
 		{"vault:secret#x", false, "nothing in it"},
-		{"vault:secret/*#x", false, "more than itself"},
-		{"vault:secret/+/x#x", false, "more than itself"},
-		{"vault:secret/{{identity.entity.id}}#x", false, "more than itself"},
-		{"vault:secret/x?version=1#x", false, "more than itself"},
-		{"vault:secret/%2e%2e/x#x", false, "more than itself"},
-		{"vault:secret/\nx#x", false, "more than itself"},
+		{"vault:secret/*#x", false, "special meaning"},
+		{"vault:secret/+/x#x", false, "special meaning"},
+		{"vault:secret/{{identity.entity.id}}#x", false, "special meaning"},
+		{"vault:secret/x?version=1#x", false, "special meaning"},
+		{"vault:secret/%2e%2e/x#x", false, "special meaning"},
+		{"vault:secret/\nx#x", false, "special meaning"},
 		{"vault:secret/../sys/raw#x", false, "shortest form"},
 		{"vault:secret/./x#x", false, "shortest form"},
 		{"vault:/secret/x#x", false, "shortest form"},
@@ -41,7 +41,7 @@ func TestParseSource(t *testing.T) {
 		{"vault:auth/token/lookup-self#x", false, "Vault's own"},
 		{"vault:cubbyhole/x#x", false, "Vault's own"},
 		{"vault:identity/oidc/token/x#token", false, "Vault's own"},
-		{"vault:" + strings.Repeat("x/", maxPath) + "x#x", false, "names no path"},
+		{"vault:" + strings.Repeat("x/", maxPath) + "x#x", false, "has no path"},
 	} {
 		_, err := parseSource(c.from, c.token)
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
@@ -50,7 +50,7 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
-// FuzzPolicy: a path that is accepted is one path, for the policy as for the request.
+// FuzzPolicy: an accepted path is exactly one path, in the policy and in the request.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{"secret/data/x", "a/b", `a/"b`, "a/b*", "a/../b", "a/\xff", "a/ b", "sys/x", "a/<b>"} {
 		f.Add(s)
@@ -71,7 +71,7 @@ func FuzzPolicy(f *testing.F) {
 			t.Errorf("%q: %+v", src.path, got)
 		}
 		if strings.ContainsAny(src.path, "*+{}") || path.Clean("/v1/"+src.path) != "/v1/"+src.path {
-			t.Errorf("%q means more than itself", src.path)
+			t.Errorf("%q has a special meaning", src.path)
 		}
 		if root, _, _ := strings.Cut(src.path, "/"); root == "sys" || root == "auth" {
 			t.Errorf("%q is Vault's own", src.path)

@@ -9,32 +9,31 @@ import (
 )
 
 const (
-	// maxLine is the most that is kept of a line.
+	// maxLine bounds the stored part of a line.
 	maxLine = 1 << 20
-	// readSize is how much is read at a time.
+	// readSize is the size of a read.
 	readSize = 64 << 10
-	// oldTime is how long a file is still read after it was rotated away: its writer goes on writing there until it is
-	// signalled.
+	// oldTime is how long a rotated file is still read: its writer continues to write to it until it is signalled.
 	oldTime = time.Minute
 )
 
-// tail reads the lines that are appended to a file, under whatever name it has
-// meanwhile, and to the one that took its place. It is not safe for concurrent use.
+// tail reads the lines that are appended to a file, also after the file is renamed, and to the file that replaces it. It
+// is not safe for concurrent use.
 type tail struct {
 	path  string
-	files []*tailed // of which the last is at path
+	files []*tailed // the last one is at path
 }
 
 // tailed is one file, read up to off.
 type tailed struct {
 	f     *os.File
 	off   int64
-	line  []byte // the beginning of one that is not whole yet
-	long  bool   // it is longer than maxLine: the rest of it goes unread
+	line  []byte // the start of an incomplete line
+	long  bool   // it is longer than maxLine: the rest is skipped
 	since time.Time
 }
 
-// openTail begins at the end of the file.
+// openTail starts at the end of the file.
 func openTail(path string) (*tail, error) {
 	t := &tail{path: path}
 	f, err := openRegular(path)
@@ -63,7 +62,7 @@ func (t *tail) close() {
 	}
 }
 
-// poll gives take each line that was written since the last time.
+// poll calls take for each line that was written since the last call.
 func (t *tail) poll(ctx context.Context, take func(line []byte, cut bool)) {
 	t.follow()
 	for _, f := range t.files {
@@ -71,7 +70,7 @@ func (t *tail) poll(ctx context.Context, take func(line []byte, cut bool)) {
 	}
 }
 
-// skip goes to the end.
+// skip skips to the end.
 func (t *tail) skip() {
 	t.follow()
 	for _, f := range t.files {
@@ -81,11 +80,11 @@ func (t *tail) skip() {
 	}
 }
 
-// follow opens what stands at path now, if it is another file, and lets go of old ones.
+// follow opens the file at path if it was replaced, and closes old ones.
 func (t *tail) follow() {
 	last := t.files[len(t.files)-1]
 	now, err := os.Stat(t.path)
-	if err != nil { // moved away, and nothing in its place yet
+	if err != nil { // moved away and not replaced yet
 		return
 	}
 	if known, err := last.f.Stat(); err == nil && !os.SameFile(now, known) {
@@ -93,14 +92,14 @@ func (t *tail) follow() {
 			t.files = append(t.files, &tailed{f: f, since: time.Now()})
 		}
 	}
-	// A file is old since the next one has been there.
+	// A file is old when the next one has existed for oldTime.
 	for len(t.files) > 1 && time.Since(t.files[1].since) > oldTime {
 		t.files[0].f.Close()
 		t.files = t.files[1:]
 	}
 }
 
-// read takes the file's new lines. A file that has become shorter is read from its beginning.
+// read reads the file's new lines. It reads a file that was truncated from its start.
 func (f *tailed) read(ctx context.Context, take func(line []byte, cut bool)) {
 	if info, err := f.f.Stat(); err == nil && info.Size() < f.off {
 		f.off, f.line, f.long = 0, nil, false
@@ -110,13 +109,13 @@ func (f *tailed) read(ctx context.Context, take func(line []byte, cut bool)) {
 		n, err := f.f.ReadAt(buf, f.off)
 		f.off += int64(n)
 		f.feed(buf[:n], take)
-		if err != nil || n == 0 { // io.EOF, or what the next poll will try again
+		if err != nil || n == 0 { // io.EOF, or an error that the next poll retries
 			return
 		}
 	}
 }
 
-// feed cuts text into lines.
+// feed splits text into lines.
 func (f *tailed) feed(text []byte, take func(line []byte, cut bool)) {
 	for len(text) > 0 {
 		part, rest, whole := bytes.Cut(text, []byte{'\n'})

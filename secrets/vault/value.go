@@ -9,9 +9,8 @@ import (
 	"github.com/hashicorp/vault/api"
 )
 
-// dataOf is what Vault answered to the reading of a secret: its fields, which a KV v2
-// engine keeps one level down, beside what it knows about them
-// (https://developer.hashicorp.com/vault/api-docs/secret/kv/kv-v2#read-secret-version).
+// dataOf returns the fields in Vault's response to the reading of a secret. A KV v2 engine has them one level down,
+// beside its metadata (https://developer.hashicorp.com/vault/api-docs/secret/kv/kv-v2#read-secret-version).
 func dataOf(s *api.Secret) (map[string]any, error) {
 	if s == nil || s.Data == nil {
 		return nil, errors.New("there is nothing at this path")
@@ -27,8 +26,8 @@ func dataOf(s *api.Secret) (map[string]any, error) {
 	return data, nil
 }
 
-// fieldOf is a field's value: a string unchanged, anything else as JSON text. The error names no other field: the step
-// must not learn which exist.
+// fieldOf returns a field's value: a string unchanged, anything else as JSON text. The error names no other field,
+// because the step must not learn which exist.
 func fieldOf(data map[string]any, field string) ([]byte, error) {
 	v, ok := data[field]
 	switch text := v.(type) {
@@ -42,7 +41,7 @@ func fieldOf(data map[string]any, field string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // as Vault has it
+	enc.SetEscapeHTML(false) // as in Vault
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("the field %q cannot be written as text", field)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// Two steps have tokens of their own, which live for 60 s and die with the step.
+// Two steps have separate tokens, which expire after 60 s and are revoked with the step.
 func TestTwoSteps(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -52,10 +52,10 @@ func TestTwoSteps(t *testing.T) {
 	must(t, one.Revoke(t.Context()))
 	must(t, one.Revoke(t.Context()))
 	if s.lookup(t, one.Accessor()) != nil || s.lookup(t, two.Accessor()) == nil {
-		t.Error("the wrong token is dead")
+		t.Error("the wrong token was revoked")
 	}
 	if err := one.Renew(t.Context()); err == nil {
-		t.Error("what is revoked was renewed")
+		t.Error("a revoked grant was renewed")
 	}
 	must(t, two.Revoke(t.Context()))
 	if s.lookup(t, two.Accessor()) != nil || len(s.stepPolicies(t)) != 0 || len(notes(t, c.Dir)) != 0 {
@@ -63,7 +63,7 @@ func TestTwoSteps(t *testing.T) {
 	}
 }
 
-// The step's tokens hang on a parent that ends with them, and not with custody's login.
+// The step's tokens have a parent that ends with them, and not with custody's login.
 func TestParent(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -86,31 +86,31 @@ func TestParent(t *testing.T) {
 			t.Errorf("%s: HTTP %d, want %d", q.path, code, q.want)
 		}
 	}
-	// It makes no children that can do more.
+	// It cannot make children with more capabilities.
 	for _, policies := range [][]string{{"custody"}, {"root"}, {"custody-step-other"}} {
 		code, _ := s.call(t, g.parent.secret, "POST", "auth/token/create", map[string]any{"policies": policies})
 		if code < 400 {
 			t.Errorf("the parent makes a token with %v: HTTP %d", policies, code)
 		}
 	}
-	// Custody's login ends: the step's tokens do not.
+	// The end of custody's login does not end the step's tokens.
 	s.root(t, "POST", "auth/token/revoke", map[string]any{"token": c.Token})
 	if s.lookup(t, g.Accessor()) == nil {
 		t.Error("the step's token has ended with the login")
 	}
-	// The parent ends: the step's tokens end, too, and the renewal returns that.
+	// The end of the parent ends the step's tokens, and the renewal reports that.
 	c.Token, c.Dir = s.login(t, nil), t.TempDir()
 	g = minted(t, opened(t, c), request("agent", git))
 	s.root(t, "POST", "auth/token/revoke-accessor", map[string]any{"accessor": g.parent.accessor})
 	if s.lookup(t, g.Accessor()) != nil {
 		t.Error("the step's token outlives its parent")
 	}
-	if err := g.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "knows the step's token no more") {
+	if err := g.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "no longer has the step's token") {
 		t.Errorf("renewed without a parent: %v", err)
 	}
 }
 
-// A token that is delivered reads one path, and that is all.
+// A delivered token can only read one path.
 func TestDeliveredToken(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -137,7 +137,7 @@ func TestDeliveredToken(t *testing.T) {
 	}
 }
 
-// A field is what Vault has, and what is not there is said.
+// Fields have Vault's values, and missing ones are reported.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -184,7 +184,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// What a dynamic engine makes is read once, and dies with the step.
+// A dynamic engine's secret is read once, and ends with the step.
 func TestDynamic(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -192,7 +192,7 @@ func TestDynamic(t *testing.T) {
 	g := minted(t, b, request("agent", "vault:db/creds/app#username", "vault:db/creds/app#password", git))
 	user, password := string(g.Values()["a"]), string(g.Values()["b"])
 	if !strings.HasPrefix(password, user+":") {
-		t.Errorf("user %s and password %s are not of one reading", user, password)
+		t.Errorf("user %s and password %s are from different reads", user, password)
 	}
 	if users := s.list(t, "db/users"); !slices.Equal(users, []string{user}) || g.Leases() != 1 {
 		t.Errorf("users %v, %d leases", users, g.Leases())
@@ -206,7 +206,7 @@ func TestDynamic(t *testing.T) {
 	}
 }
 
-// What a step's delivered token has made at a dynamic engine dies with it, too.
+// Secrets that a step's delivered token has made at a dynamic engine end with it, too.
 func TestDynamicDelivered(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -227,7 +227,7 @@ func TestDynamicDelivered(t *testing.T) {
 	t.Errorf("alive 2 s after the step: %v", s.list(t, "db/users"))
 }
 
-// A lease that is shorter than the token's life is renewed with it.
+// A lease that is shorter than the token's lifetime is renewed.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -246,7 +246,7 @@ func TestShortLease(t *testing.T) {
 	}
 }
 
-// Renewals go to the step's limit, and no further.
+// Renewals extend to the step's limit, and not beyond it.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -261,21 +261,21 @@ func TestLimit(t *testing.T) {
 	if left := time.Until(g.Expires()); left > r.Limit {
 		t.Errorf("renewed, it expires in %s", left)
 	}
-	// By another client, which asks for more: Vault enforces the limit, too.
+	// By another client, with a longer increment: Vault enforces the limit, too.
 	answer := s.root(t, "POST", "auth/token/renew-accessor", map[string]any{"accessor": g.Accessor(), "increment": "1h"})
 	if got := answer["auth"].(map[string]any)["lease_duration"].(float64); got > 3 {
 		t.Errorf("Vault would let it live %v s more", got)
 	}
 	time.Sleep(3200 * time.Millisecond)
-	if err := g.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "time limit is over") {
+	if err := g.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "time limit is reached") {
 		t.Errorf("renewed beyond the limit: %v", err)
 	}
 	if s.lookup(t, g.Accessor()) != nil {
-		t.Error("the token outlives the limit")
+		t.Error("the token is alive after the limit")
 	}
 }
 
-// A renewal is what Vault says, not what was asked for.
+// A renewal has the lifetime in Vault's response, not the requested one.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -295,11 +295,11 @@ func TestRenew(t *testing.T) {
 	}
 	s.root(t, "POST", "auth/token/revoke-accessor", map[string]any{"accessor": g.tokens[1].accessor})
 	if err := g.Renew(t.Context()); err == nil {
-		t.Error("renewed, though one of its tokens is gone")
+		t.Error("renewed, although one of its tokens was revoked")
 	}
 }
 
-// Requests that make no sense are refused before Vault hears of them.
+// Invalid requests are refused without a call to Vault.
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -316,7 +316,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Token roles that grant more than the documented ones are detected, and nothing of what they granted stays valid.
+// Token roles that grant more than the documented ones are detected, and their tokens are revoked.
 func TestWrongRoles(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -327,7 +327,7 @@ func TestWrongRoles(t *testing.T) {
 		{"token_type=batch renewable=false token_explicit_max_ttl=0", "batch tokens"},
 		{"renewable=false", "renewable=true"},
 		{"allowed_policies_glob=other-*", "must be subset"},
-		{"token_no_default_policy=false", ""}, // custody asks for none by itself
+		{"token_no_default_policy=false", ""}, // custody requests none itself
 	} {
 		settings := map[string]any{}
 		for k, v := range roles["auth/token/roles/custody"] {
@@ -358,7 +358,7 @@ func TestWrongRoles(t *testing.T) {
 	}
 }
 
-// Without token roles, a login with all rights does.
+// Without token roles, a fully privileged login works.
 func TestWithoutRoles(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -371,21 +371,21 @@ func TestWithoutRoles(t *testing.T) {
 	if len(about["policies"].([]any)) != 1 || about["ttl"].(float64) > 60 || about["orphan"] != true || about["explicit_max_ttl"] != 3600.0 {
 		t.Errorf("%v", about)
 	}
-	// A login that lacks them gets nothing, and no token of its own instead.
+	// A login without these rights gets nothing, and steps do not use its token instead.
 	s.root(t, "PUT", "sys/policies/acl/weak", map[string]any{"policy": `path "auth/token/*" { capabilities = ["create", "read", "update"] }
 path "sys/policies/acl/*" { capabilities = ["create", "update", "delete"] }`})
 	c.Token = s.login(t, map[string]any{"policies": []string{"weak"}})
 	if _, err := opened(t, c).Mint(t.Context(), request("agent", "vault:kv/plain#password")); err == nil || !strings.Contains(err.Error(), "auth/token/create/custody") {
 		t.Errorf("a weak login: %v", err)
 	}
-	// Nor does a role that was asked for by name have a substitute.
+	// A role that was configured by name is not replaced either.
 	c.Token, c.TokenRole = s.Token, "mine"
 	if _, err := opened(t, c).Mint(t.Context(), request("agent", "vault:kv/plain#password")); err == nil || !strings.Contains(err.Error(), "auth/token/create/mine") {
-		t.Errorf("a role that is not there: %v", err)
+		t.Errorf("a role that does not exist: %v", err)
 	}
 }
 
-// The documented policy is all that is needed (every test here runs with it), and little else.
+// The documented policy is sufficient (all tests use it), and allows little else.
 func TestSmallestPolicy(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -401,7 +401,7 @@ func TestSmallestPolicy(t *testing.T) {
 			t.Errorf("%s %s: HTTP %d %v", q.method, q.path, code, answer)
 		}
 	}
-	// Each rule of it is needed: without any one of them, something does not work.
+	// Each of its rules is needed: without any one of them, some operation fails.
 	policies, _ := documented(t)
 	rules := strings.SplitAfter(policies["custody"], "\n")
 	for i, rule := range rules {
@@ -417,7 +417,7 @@ func TestSmallestPolicy(t *testing.T) {
 	must(t, lifeOf(t, s, s.login(t, map[string]any{"policies": []string{"less"}})))
 }
 
-// lifeOf does all that a broker does with its login.
+// lifeOf performs all operations of a broker with its login.
 func lifeOf(t *testing.T, s *server, login string) error {
 	t.Helper()
 	c := Config{Address: s.Address, Login: LoginToken, Token: login, TokenRole: "custody", Dir: t.TempDir()}
@@ -444,7 +444,7 @@ func lifeOf(t *testing.T, s *server, login string) error {
 	return nil
 }
 
-// No error has a token or a value in it, whatever Vault or a server in its place answers.
+// No error contains a token or a value, whatever Vault or another server responds.
 func TestErrorsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
