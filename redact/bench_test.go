@@ -46,7 +46,7 @@ func with(b *testing.B, n int) *redact.Redactor {
 	return r
 }
 
-// prose is about a megabyte of what build tools print.
+// prose returns about a megabyte of typical build output.
 func prose() []byte {
 	var out bytes.Buffer
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -57,15 +57,15 @@ func prose() []byte {
 	return out.Bytes()[:1<<20]
 }
 
-// measure runs f over n bytes and reports the rate by the thread's own CPU time
-// too, which does not count what others did on the core meanwhile.
+// measure runs f over n bytes and also reports the rate by the thread's CPU time, which does not include other work on
+// the core.
 func measure(b *testing.B, n int, f func()) {
 	b.SetBytes(int64(n))
 	spent, rounds := spend(b, f)
 	b.ReportMetric(float64(n)*float64(rounds)/1e6/spent.Seconds(), "MB/cpu-s")
 }
 
-// spend runs f and returns the thread's own CPU time, and how often f ran.
+// spend runs f and returns the thread's CPU time, and how often f ran.
 func spend(b *testing.B, f func()) (spent time.Duration, rounds int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,7 +87,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// texts are of what passes through a redactor, about a megabyte each.
+// texts returns texts like those that pass through a redactor, about a megabyte each.
 func texts() map[string][]byte {
 	rng := rand.New(rand.NewPCG(3, 3))
 	noise := make([]byte, 3<<18)
@@ -138,7 +138,7 @@ func BenchmarkText(b *testing.B) {
 	}
 }
 
-// BenchmarkHits is of text in which a value stands every kilobyte, in some form.
+// BenchmarkHits has text with a value in some form every kilobyte.
 func BenchmarkHits(b *testing.B) {
 	r := with(b, 100)
 	values := secrets(100)
@@ -151,8 +151,8 @@ func BenchmarkHits(b *testing.B) {
 	measure(b, len(text), func() { r.Bytes(text) })
 }
 
-// BenchmarkPeers is what a caller could do instead for 100 values in the three forms that are looked for
-// most: raw, base64 at three alignments, hex. Each form as it is, without other case, wrapping or escapes.
+// BenchmarkPeers measures alternatives for 100 values in the three most common forms: raw, base64 at three alignments,
+// hex, without changed case, wrapping or escapes.
 func BenchmarkPeers(b *testing.B) {
 	var forms, quoted []string
 	for _, s := range secrets(100) {
@@ -176,7 +176,7 @@ func BenchmarkPeers(b *testing.B) {
 			measure(b, len(text), func() { trie.Match(text) })
 		})
 		b.Run("regexp/"+kind, func(b *testing.B) {
-			part := text[:32<<10] // it takes seconds for a megabyte
+			part := text[:32<<10] // a megabyte takes seconds
 			measure(b, len(part), func() { expr.Match(part) })
 		})
 		b.Run("contains/"+kind, func(b *testing.B) {
@@ -191,7 +191,7 @@ func BenchmarkPeers(b *testing.B) {
 	}
 }
 
-// BenchmarkHostile is text made of the beginnings of values, to keep the redactor busy.
+// BenchmarkHostile has text made of the beginnings of values, which is expensive to redact.
 func BenchmarkHostile(b *testing.B) {
 	r := with(b, 100)
 	var text []byte
@@ -237,7 +237,7 @@ func BenchmarkSeal(b *testing.B) {
 	})
 }
 
-// BenchmarkAdd adds a value to none, three to a hundred as a step would, and the largest there can be.
+// BenchmarkAdd adds a value to none, three to a hundred as a step would, and the largest possible one.
 func BenchmarkAdd(b *testing.B) {
 	add := func(b *testing.B, r *redact.Redactor, values map[string][]byte) {
 		if err := r.AddAll(values); err != nil {
@@ -270,7 +270,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory is what 100 values of 40 bytes keep.
+// BenchmarkMemory measures the memory of 100 values of 40 bytes.
 func BenchmarkMemory(b *testing.B) {
 	var before, after runtime.MemStats
 	runtime.GC()

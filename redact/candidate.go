@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// form is how a value can be written: encoded by inner, and that by outer.
+// form is an encoding of a value: encoded by inner, and the result by outer.
 type form struct {
 	outer, inner       kind
-	outerOff, innerOff uint8 // alignment, or where in a shell's word it begins
-	first              byte  // first byte of what outer encoded
-	lead               uint8 // dots before the window; of UTF-16 whether first is filler there
-	single             bool  // one of the two is no encoding
-	symbols            uint8 // of the window: 8, or all that the form has
+	outerOff, innerOff uint8 // alignment, or the start position in a shell word
+	first              byte  // the first byte that outer encoded
+	lead               uint8 // dots before the window; for UTF-16 whether first is filler there
+	single             bool  // one of the two is not an encoding
+	symbols            uint8 // of the window: 8, or all symbols of the form
 }
 
-// packed is a form in few bytes; there are many.
+// packed is a form in few bytes, because there are many.
 type packed uint32
 
 func (f form) pack() packed {
@@ -33,9 +33,8 @@ func (p packed) unpack() form {
 	}
 }
 
-// left is how many base64 or base32 digits before the match carry bits of the
-// value too, mixed with bits of a neighbour. They are masked as well, because the
-// neighbour may be known to the reader.
+// left returns how many base64 or base32 digits before the match carry bits of the value together with bits of a
+// neighbour. They are masked as well, because the reader may know the neighbour.
 func (f form) left() int {
 	inner := 0
 	if _, group := f.inner.bits(); group > 1 && f.innerOff > 0 {
@@ -50,11 +49,11 @@ func (f form) left() int {
 	case group == 1:
 		return inner
 	}
-	first := 8 * (int(f.outerOff) + group) // a group further right nothing is negative
+	first := 8 * (int(f.outerOff) + group) // one group to the right, nothing is negative
 	return ceil(first, bits) - (first-8*inner)/bits
 }
 
-// begin returns where a match begins of which the window begins at start.
+// begin returns the start of a match whose window begins at start.
 func (f form) begin(t passage, start int) int {
 	if f.inner == lit && literals[f.first].skip > 0 {
 		begin, _ := t.wordBefore(start)
@@ -66,7 +65,7 @@ func (f form) begin(t passage, start int) int {
 // words reports whether f is a dump of words.
 func (f form) words() bool { return f.inner == lit && literals[f.first].size > 0 }
 
-// dots returns where the dots begin, or the filler of UTF-16, that belong to the value before start.
+// dots returns the start of the value's dots, or of UTF-16 filler, before start.
 func (f form) dots(t []byte, start int) int {
 	wide := f.outer == u16le || f.outer == u16be
 	n, gap := f.lead, 0
@@ -81,14 +80,13 @@ func (f form) dots(t []byte, start int) int {
 // maxLeft is the largest left of all forms.
 const maxLeft = 3
 
-// candidate is a place in a text where a value may stand in one form: its first
-// symbols have been seen there. It reads on from there, decoding what it reads
-// and comparing that with the value, until it is sure.
+// candidate is a position in a text at which a value may occur in one form: the form's first symbols match. It reads
+// further text, decodes it and compares it with the value, until the result is certain.
 //
 //	text -> outer decoder -> inner decoder -> folded value
 //	                      -> digits of base64, decimal or octal numbers of the value
 //
-//	          all of it matched              nothing more belongs to it
+//	          all of it matched            no more text belongs to it
 //	reading --------------------> done tail --------------------------> found
 //	   |
 //	   | a symbol differs
@@ -101,20 +99,20 @@ type candidate struct {
 	at           int // next byte to be read
 	end          int // of the match, once done
 	outer, inner decoder
-	want         []byte // the folded value, or what is compared in its place
-	matched      int    // bytes of want, or digits, that were seen
-	blanks       uint8  // filler in a row, in the text
-	gap          int    // filler in a row, decoded
+	want         []byte // the folded value, or another form of it to compare with
+	matched      int    // matched bytes or digits of want
+	blanks       uint8  // consecutive filler in the text
+	gap          int    // consecutive filler, decoded
 	spare        uint8  // digits that may follow with the value's last bits and a neighbour's
 	trail        uint8  // blanks at the value's end that may follow
-	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
-	half         bool   // of UTF-16 the last zero is missing, as where zeros end a string
+	loose, stray bool   // outer and inner have read beyond end, without a sign that the text belongs to the match
+	half         bool   // the last zero of UTF-16 is missing, as when zeros end a string
 	done         bool
 	skipped      skipped
-	lastWord     bool     // a word that has the value's last bytes follows
-	inWord       bool     // it has begun
+	lastWord     bool     // a word with the value's last bytes follows
+	inWord       bool     // that word has begun
 	early        bool     // the value ended before the last byte that was read
-	markers      *markers // only when a marker is read
+	markers      *markers // set only when a marker is read
 }
 
 func newCandidate(v *value, f form, at int) candidate {
@@ -140,8 +138,8 @@ func newCandidate(v *value, f form, at int) candidate {
 	return c
 }
 
-// candidate begins to read the entry's form at that place of t. It is not ok if there is no space for what must stand
-// before.
+// candidate begins to read the entry's form at a position of t. ok is false if there is no space for the symbols that
+// must precede it.
 func (s *ruleset) candidate(e *entry, t passage, at int) (c candidate, ok bool) {
 	f := e.form.unpack()
 	if f.inner == mark {
@@ -155,12 +153,12 @@ func (s *ruleset) candidate(e *entry, t passage, at int) (c candidate, ok bool) 
 type verdict uint8
 
 const (
-	reading verdict = iota // more text decides
+	reading verdict = iota // more text is needed
 	found
 	dead
 )
 
-// read takes what it can from t.
+// read processes text of t.
 func (c *candidate) read(t []byte) verdict {
 	if c.form.inner == mark {
 		v, n, is := c.markers.read(t[c.start:])
@@ -202,7 +200,7 @@ func (c *candidate) read(t []byte) verdict {
 	return reading
 }
 
-// simple reports whether letters and digits stand for themselves here.
+// simple reports whether letters and digits are not escaped here.
 func (c *candidate) simple() bool { return !c.done && c.outer.simple() && c.inner.simple() }
 
 func (d *decoder) simple() bool {
@@ -217,8 +215,8 @@ func (d *decoder) simple() bool {
 	return false
 }
 
-// run compares letters and digits, up to the last one of the text or the value, and reports
-// whether the text can still be c's value.
+// run compares letters and digits, up to the last one of the text or the value, and reports whether the text can still
+// be c's value.
 func (c *candidate) run(t []byte) bool {
 	for c.at < len(t)-1 && c.matched < len(c.want)-1 {
 		b := lower(t[c.at])
@@ -236,8 +234,8 @@ func (c *candidate) run(t []byte) bool {
 	return true
 }
 
-// lastHalf reports whether all of the value was seen but the last byte of its
-// UTF-16, or of an optional one, and then takes that for the whole.
+// lastHalf reports whether the whole value was matched except for the last byte of its UTF-16, or an optional one, and
+// then accepts it as complete.
 func (c *candidate) lastHalf() bool {
 	if c.matched == len(c.want)-1 && c.optional() {
 		c.done, c.half = true, true
@@ -254,7 +252,7 @@ func (c *candidate) lastHalf() bool {
 	return true
 }
 
-// otherHalf takes b for what may be that byte, and reports whether more can follow.
+// otherHalf checks whether b is that byte, and reports whether more can follow.
 func (c *candidate) otherHalf(b byte) bool {
 	was := c.matched
 	c.done = false
@@ -268,7 +266,7 @@ func (c *candidate) otherHalf(b byte) bool {
 	return ok
 }
 
-// settle is the verdict when no more text belongs to the match.
+// settle returns the verdict when no more text belongs to the match.
 func (c *candidate) settle() verdict {
 	if !c.done && c.form.inner != mark {
 		c.rest()
@@ -279,7 +277,7 @@ func (c *candidate) settle() verdict {
 	return dead
 }
 
-// rest takes what a decoder has read that the end of the text makes whole.
+// rest processes decoded data that is complete only because the text ends.
 func (c *candidate) rest() {
 	var out, more units
 	c.outer.rest(&out)
@@ -295,14 +293,14 @@ func (c *candidate) rest() {
 	}
 }
 
-// push reports whether the text can still be c's value after one more unit.
+// push reports whether the text can still be c's value with one more unit.
 func (c *candidate) push(u unit) bool {
 	var out units
 	if !c.outer.push(u, &out) {
 		return false
 	}
 	for i, o := range out.list[:out.n] {
-		if c.done { // the second of two units: it cannot be seen alone
+		if c.done { // the second of two units: it cannot occur alone
 			return true
 		}
 		if !c.next(o) {
@@ -313,7 +311,7 @@ func (c *candidate) push(u unit) bool {
 	return true
 }
 
-// next takes a unit of what outer decoded.
+// next processes a unit that outer has decoded.
 func (c *candidate) next(u unit) bool {
 	if c.form.inner == b64 {
 		return c.digit64(u)
@@ -334,7 +332,7 @@ func (c *candidate) next(u unit) bool {
 	return true
 }
 
-// compare holds a decoded unit against the folded value.
+// compare compares a decoded unit with the folded value.
 func (c *candidate) compare(u unit) bool {
 	want := c.want[c.matched:]
 	switch {
@@ -347,7 +345,7 @@ func (c *candidate) compare(u unit) bool {
 	return c.before(u)
 }
 
-// sameAfter is same for what comes after an optional byte.
+// sameAfter is same for the unit after an optional byte.
 func (c *candidate) sameAfter(u unit) bool {
 	if c.matched++; c.same(u, c.want[c.matched:]) {
 		return true
@@ -356,7 +354,7 @@ func (c *candidate) sameAfter(u unit) bool {
 	return false
 }
 
-// same compares u with what comes next, and advances.
+// same compares u with the next byte, and advances.
 func (c *candidate) same(u unit, want []byte) bool {
 	if u&point == 0 && lower(byte(u)) == want[0] {
 		c.advance(1, len(want))
@@ -365,8 +363,8 @@ func (c *candidate) same(u unit, want []byte) bool {
 	return u >= utf8.RuneSelf && c.comparePoint(u&^point, want)
 }
 
-// optional reports whether the next byte is the second one of U+00C3, of which the
-// first was seen. That is what the character looks like in Latin-1, so it may have been all of it.
+// optional reports whether the next byte is the second one of U+00C3, whose first byte matched. In Latin-1 the character
+// looks like that, so the first byte may have been all of it.
 func (c *candidate) optional() bool {
 	return c.matched > 0 && c.matched < len(c.want) && c.want[c.matched] == 0x83 && c.want[c.matched-1] == 0xc3 && c.form.inner != b64
 }
@@ -377,9 +375,8 @@ func (c *candidate) advance(n, left int) {
 	c.done = n == left
 }
 
-// comparePoint compares a code point beyond ASCII, or a byte that may be one in
-// Latin-1: the value may have it as UTF-8, as a byte of Latin-1, or have a byte that
-// is not text, which an encoder of text replaced.
+// comparePoint compares a code point beyond ASCII, or a byte that may be one in Latin-1: the value may have it as UTF-8,
+// as a byte of Latin-1, or have a byte that is not text, which a text encoder has replaced.
 func (c *candidate) comparePoint(u unit, want []byte) bool {
 	var room [utf8.UTFMax]byte
 	text := utf8.AppendRune(room[:0], rune(u))
@@ -396,9 +393,8 @@ func (c *candidate) comparePoint(u unit, want []byte) bool {
 	return true
 }
 
-// digit64 compares base64 in any case: where case was lost, what it stands for
-// cannot be decoded, but still be guessed. The last digit may hold a neighbour's
-// bits as well; it is not compared, only masked.
+// digit64 compares base64 in any case: if the case was lost, the text cannot be decoded, but it can still be guessed.
+// The last digit may have bits of a neighbour; it is masked without a comparison.
 func (c *candidate) digit64(u unit) bool {
 	b, ok := byteOf(u)
 	switch {

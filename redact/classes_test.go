@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// classes are values of every kind that an encoding treats in its own way.
+// classes are values of every kind that an encoding treats differently.
 func classes() map[string]string {
 	list := map[string]string{
 		"ascii":         "hunter2-hunter2",
@@ -42,7 +42,7 @@ const pem = "-----BEGIN PRIVATE KEY-----\n" +
 	"Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4\n" +
 	"-----END PRIVATE KEY-----"
 
-// TestClasses writes a value of each class in each encoding: all of it is masked, at any split.
+// TestClasses: values of each class in each encoding are masked completely, at any split.
 func TestClasses(t *testing.T) {
 	raw := encoders()[0]
 	for name, value := range classes() {
@@ -53,7 +53,7 @@ func TestClasses(t *testing.T) {
 			}
 			for before := range alignments(e) {
 				if e.dump() && (before%7 != len(name)%7 || tooWide(e, value, before)) {
-					continue // a few of them; TestDumps has all
+					continue // only a few of them; TestDumps has all
 				}
 				l := layout{raw, e, 0, before}
 				t.Run(name+"/"+e.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// tooWide reports whether a dump in words of 8 bytes has none in which there are only the value's.
+// tooWide reports whether no word of a dump in words of 8 bytes has only the value's bytes.
 func tooWide(e encoder, value string, before int) bool {
 	return strings.HasSuffix(e.name, "8") && len(value) < 8+(8-before%8)%8
 }
@@ -75,12 +75,12 @@ func checkPieces(t *testing.T, r *Redactor, l layout, value string, cuts [][]int
 	want := r.String(string(text))
 	for _, c := range cuts {
 		if got := string(pieces(r, slices.Clone(text), c)); got != want {
-			t.Fatalf("in pieces of %v: %q, in one %q", c, got, want)
+			t.Fatalf("in pieces of %v: %q, in one piece %q", c, got, want)
 		}
 	}
 }
 
-// A form whose end depends on what follows is found where nothing follows, and the text after it stays.
+// A form whose end depends on the following text is found at the end of the text, and the text after it is kept.
 func TestEnds(t *testing.T) {
 	const value = "hunter2-hunter2-\x00\x07"
 	r := redactor(t, map[string]string{"v": value, "zero": value[:17]})
@@ -106,7 +106,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestDumps has a value at each place of a dump's rows.
+// TestDumps has a value at each position of a dump's rows.
 func TestDumps(t *testing.T) {
 	raw := encoders()[0]
 	for name, value := range map[string]string{"short": "a1b2c3d4", "odd": "hunter2-hunter2", "text": "pässwörd-密钥-🔑", "long": strings.Repeat("kZ3_xQ9-", 9)} {

@@ -14,8 +14,8 @@ const (
 	esc          // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
 	entity       // HTML character references
 	quoted       // quoted-printable, RFC 2045 section 6.7
-	anyEsc       // pct, esc and entity together, over a text in which their first characters do not occur
-	shell        // quoted words; off is the position in one at which a value begins
+	anyEsc       // pct, esc and entity together, for a text without their first characters
+	shell        // quoted words; off is the position in a word at which a value begins
 	doubled      // quotes written twice, as in SQL and CSV: off is which
 	hexa
 	b64   // RFC 4648 section 4 and 5
@@ -23,13 +23,13 @@ const (
 	b32h  // section 7
 	u16le // UTF-16
 	u16be
-	lit  // compared as it is written: off is how, see literals
-	rows // lines of a dump, each after its address: off is what comes after the bytes
+	lit  // compared in its written form: off is the index in literals
+	rows // lines of a dump, each after its address: off is what follows the bytes
 	mark
 )
 
-// bits is how many bits a digit of k holds, and group how many bytes fill whole
-// digits: the alignments that a value can have.
+// bits returns the number of bits in a digit of k, and group the number of bytes that fill complete digits, which is the
+// number of alignments.
 func (k kind) bits() (bits, group int) {
 	switch k {
 	case b64:
@@ -40,8 +40,8 @@ func (k kind) bits() (bits, group int) {
 	return 8, 1
 }
 
-// unit is what one decoder hands to the next: a byte, or a character that was
-// written as a code point beyond ASCII.
+// unit is the output of one decoder and the input of the next: a byte, or a character that was written as a code point
+// beyond ASCII.
 type unit uint32
 
 const (
@@ -55,13 +55,13 @@ func codePoint(r uint32) unit {
 	return point | unit(r)
 }
 
-// byteOf returns u as a byte; code points up to U+00FF are taken for Latin-1.
+// byteOf returns u as a byte; code points up to U+00FF are treated as Latin-1.
 func byteOf(u unit) (byte, bool) {
 	u &^= point
 	return byte(u), u < 256
 }
 
-// units are those that one unit was decoded to.
+// units are the decoded units of one unit.
 type units struct {
 	list  [2]unit
 	n     int
@@ -70,19 +70,18 @@ type units struct {
 
 func (o *units) add(u unit) { o.list[o.n] = u; o.n++ }
 
-// decoder undoes one encoding, one unit after the other. It is a value: a copy
-// goes on independently.
+// decoder undoes one encoding, unit by unit. It is a value: a copy continues independently.
 type decoder struct {
 	kind  kind
 	state uint8  // of escapes
-	n     uint8  // digits that are missing, or bits that acc holds
-	gap   uint8  // units in a row that meant nothing
+	n     uint8  // missing digits, or bits in acc
+	gap   uint8  // consecutive ignored units
 	high  uint16 // first half of a surrogate pair; of rows, whether there were two
 	acc   uint64
 }
 
-// start sets d to read text of kind k that begins with a value of which first
-// is the first byte, off bytes after the last byte that began with a digit.
+// start makes d read text of kind k that begins with a value with the first byte first, off bytes after the last byte
+// that began with a digit.
 func start(k kind, off int, first byte) decoder {
 	d := decoder{kind: k}
 	switch k {
@@ -98,7 +97,7 @@ func start(k kind, off int, first byte) decoder {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// push decodes u into out and reports whether the text can be one of d's kind.
+// push decodes u into out and reports whether the text can be of d's kind.
 func (d *decoder) push(u unit, out *units) bool {
 	switch d.kind {
 	case raw, lit:
@@ -125,10 +124,10 @@ func (d *decoder) push(u unit, out *units) bool {
 	return d.digit(b, out)
 }
 
-// ignore counts what carries nothing.
+// ignore counts units without data.
 func (d *decoder) ignore() bool { d.gap++; return d.gap <= maxGap }
 
-// digit reads base64 and base32.
+// digit decodes base64 and base32.
 func (d *decoder) digit(b byte, out *units) bool {
 	if isFiller(b) {
 		return d.ignore()
@@ -168,7 +167,7 @@ var (
 	digits32h = inverse(alphabet32h, "", true)
 )
 
-// inverse returns the value of each digit; same holds pairs of which the first is read as the second.
+// inverse returns the value of each digit; same has pairs of which the first is read as the second.
 func inverse(alphabet, same string, anyCase bool) (table [256]uint8) {
 	for b := range table {
 		table[b] = 0xff
@@ -185,8 +184,8 @@ func inverse(alphabet, same string, anyCase bool) (table [256]uint8) {
 	return table
 }
 
-// hex reads pairs of digits with what may stand between them: blanks, also as
-// "+" in a URL, colons, commas, dashes, 0x and \x. After 0x one digit suffices.
+// hex decodes pairs of digits with possible separators: blanks, also as "+" in a URL, colons, commas, dashes, 0x and \x.
+// After 0x one digit suffices.
 func (d *decoder) hex(b byte, out *units) bool {
 	v := nibble(b)
 	switch {
@@ -211,7 +210,7 @@ func (d *decoder) hex(b byte, out *units) bool {
 	return true
 }
 
-// rest puts out what is whole if nothing follows.
+// rest outputs the data that is complete if no text follows.
 func (d *decoder) rest(out *units) {
 	switch {
 	case d.kind == hexa && d.state == afterX && d.n == 1, d.state == inOctal && (d.kind == esc || d.kind == anyEsc):
@@ -223,7 +222,7 @@ func (d *decoder) rest(out *units) {
 	}
 }
 
-// nibble is the value of a hex digit, 16 of anything else.
+// nibble returns the value of a hex digit, and 16 for other characters.
 func nibble(b byte) uint8 {
 	switch l := lower(b); {
 	case '0' <= b && b <= '9':
@@ -234,7 +233,7 @@ func nibble(b byte) uint8 {
 	return 16
 }
 
-// wide reads UTF-16.
+// wide decodes UTF-16.
 func (d *decoder) wide(u unit, out *units) bool {
 	b, ok := byteOf(u)
 	if !ok {
@@ -251,7 +250,7 @@ func (d *decoder) wide(u unit, out *units) bool {
 	return d.point(uint32(d.acc)<<8|uint32(b), out)
 }
 
-// point puts out a code point or half a surrogate pair.
+// point outputs a code point or half a surrogate pair.
 func (d *decoder) point(r uint32, out *units) bool {
 	switch {
 	case 0xd800 <= r && r < 0xdc00:
@@ -272,17 +271,16 @@ func (d *decoder) point(r uint32, out *units) bool {
 	return true
 }
 
-// What comes after the bytes in a row of a dump. With rowText it is being read,
-// with rowHead the address before the bytes.
+// What follows the bytes in a row of a dump. In rowText it is being read, in rowHead the address before the bytes.
 const (
-	rowBare uint8 = iota // nothing: od of what may have a bar in it
+	rowBare uint8 = iota // nothing: od of text that may contain a bar
 	rowBars              // nothing, or text after a bar or ">": od -tx1, od -tx1z, hexdump -C
 	rowGap               // text after two blanks: xxd
 	rowText uint8 = 4
 	rowHead uint8 = 8
 )
 
-// row passes on what is between a row's address and its text.
+// row processes the bytes between a row's address and its text.
 func (d *decoder) row(u unit, out *units) bool {
 	b := byte(u)
 	style := d.state & 3
@@ -307,7 +305,7 @@ func (d *decoder) row(u unit, out *units) bool {
 	return true
 }
 
-// long bounds an address or the text of a row.
+// long limits an address or the text of a row.
 func (d *decoder) long() bool { d.gap++; return d.gap < maxRow }
 
 const maxRow = 100

@@ -41,8 +41,7 @@ func (b *blob) UnmarshalJSON(in []byte) error {
 	return err
 }
 
-// vector is a line of the corpus: want is text after a Redactor with testKey
-// that knows value by the name "v".
+// vector is a line of the corpus: want is the text after a Redactor with testKey that has value under the name "v".
 type vector struct {
 	Value    blob   `json:"value"`
 	Encoding string `json:"encoding"`
@@ -51,8 +50,8 @@ type vector struct {
 	Want     blob   `json:"want"`
 }
 
-// corpus are the files of the corpus by name: each of five values in each encoding at each
-// alignment, and one value in all encodings of all encodings.
+// corpus returns the files of the corpus by name: each of five values in each encoding at each alignment, and one value
+// in all encodings of all encodings.
 func corpus(t *testing.T) map[string][]vector {
 	values := []string{
 		"hunter2-hunter2",
@@ -131,7 +130,7 @@ func lines(t *testing.T, list []vector) []byte {
 	return out.Bytes()
 }
 
-// TestCorpus makes the published corpus again and compares. With -update it writes it.
+// TestCorpus generates the published corpus and compares. With -update it writes it.
 func TestCorpus(t *testing.T) {
 	for name, list := range corpus(t) {
 		file := "testdata/" + name + ".jsonl"
@@ -146,7 +145,7 @@ func TestCorpus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(published, made) {
-			t.Errorf("%s is not what this test makes: run it with -update, and say in docs/redaction.md what has changed", file)
+			t.Errorf("%s differs from the generated corpus: run the test with -update, and describe the change in docs/redaction.md", file)
 		}
 		t.Logf("%s: %d vectors, %d bytes", file, len(list), len(made))
 	}
@@ -206,7 +205,7 @@ func everySplit(t *testing.T, r *Redactor, v vector) {
 	}
 }
 
-// TestRandomCanaries is the corpus with values that no one has seen before, among other values.
+// TestRandomCanaries is the corpus with random values, among other values.
 func TestRandomCanaries(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -241,7 +240,7 @@ func TestRandomCanaries(t *testing.T) {
 			text := []byte(l.text(value))
 			want := r.Bytes(text)
 			if got := pieces(r, text, []int{1 + rng.IntN(20), 1 + rng.IntN(5), 1 + rng.IntN(70)}); !bytes.Equal(got, want) {
-				t.Fatalf("%s, %s of %s: in pieces %q, in one %q", name, outer.name, inner.name, got, want)
+				t.Fatalf("%s, %s of %s: in pieces %q, in one piece %q", name, outer.name, inner.name, got, want)
 			}
 		}
 	}

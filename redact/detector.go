@@ -2,25 +2,25 @@ package redact
 
 import "slices"
 
-// Hit is a piece of text that a Detector takes for a secret.
+// Hit is a piece of text that a Detector considers a secret.
 type Hit struct {
 	Start, End int    // offsets into the text
-	Rule       string // id of the rule, as it stands in the marker
+	Rule       string // id of the rule, as in the marker
 }
 
-// Detector finds secrets that were not added to the Redactor, as far as it can: tier 2, without a guarantee. A hit's
-// marker is [REDACTED:rule:tag], with the tag that the same bytes would have as an added value. A Detector is safe for
-// concurrent use. It sees text with the values already masked; a marker in it is not masked again.
+// Detector finds secrets that were not added to the Redactor, without a guarantee (tier 2). A hit's marker is
+// [REDACTED:rule:tag], with the tag that the same bytes would have as an added value. A Detector must be safe for
+// concurrent use. It receives text in which values are masked; a marker in it is not masked again.
 type Detector interface {
-	// Find adds the hits in text to dst, sorted and not overlapping.
+	// Find appends the hits in text to dst, sorted and not overlapping.
 	Find(dst []Hit, text []byte) []Hit
-	// Reach is the most bytes that a match and the keywords it needs span.
+	// Reach returns the maximum length of a match together with the keywords that it needs.
 	Reach() int
 	// Digest identifies the detector's rules.
 	Digest() string
 }
 
-// detect returns what the detectors find in t.
+// detect returns the hits of the detectors in t.
 func (r *Redactor) detect(t []byte) (hits []Hit) {
 	for _, d := range r.detectors {
 		hits = mergeHits(hits, d.Find(nil, t))
@@ -28,7 +28,7 @@ func (r *Redactor) detect(t []byte) (hits []Hit) {
 	return hits
 }
 
-// mergeHits adds those of b that do not overlap with a.
+// mergeHits adds the hits of b that do not overlap with a.
 func mergeHits(a, b []Hit) []Hit {
 	if len(a) == 0 {
 		return b
@@ -55,10 +55,10 @@ func (r *Redactor) replaceHits(t []byte, hits []Hit) []byte {
 	return append(out, t[at:]...)
 }
 
-// minHit is the least length of what is left of a hit beside a marker that is masked.
+// minHit is the minimum length of the rest of a hit beside a marker that is masked.
 const minHit = 8
 
-// maskHit masks text but the markers in it.
+// maskHit masks text except for the markers in it.
 func (r *Redactor) maskHit(out, text []byte, rule string) []byte {
 	at, beside := 0, false
 	put := func(end int) {

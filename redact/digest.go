@@ -6,15 +6,14 @@ import (
 	"encoding/hex"
 )
 
-// Anyone who has the SHA-256 of a file that holds only a value can test guesses of the value against it. So a string of
-// an event that is nothing but such a digest, in hex, is replaced by the value's marker, whose tag identifies the value
-// to those who have the key. It does not count as found: a digest does not reveal the value to anyone who does not have
-// it.
+// Anyone with the SHA-256 of a file that contains only a value can test guesses of the value. So a string of an event
+// that consists of such a digest, in hex, is replaced by the value's marker, whose tag identifies the value to holders
+// of the key. It does not count as found: a digest does not reveal the value to anyone who does not have it.
 
-// lineEnds are what programs put behind a value that they write to a file.
+// lineEnds are the line ends that programs append to a value in a file.
 var lineEnds = []string{"", "\n", "\r\n"}
 
-// addDigests adds the digests of what a file has that holds v alone: as it is, and with any end of the line.
+// addDigests adds the digests of a file that contains only v, with and without a line end.
 func (s *ruleset) addDigests(v *value) {
 	s.digests.LoadOrStore(sha256.Sum256(v.raw), v)
 	line := bytes.TrimRight(v.raw, "\r\n")
@@ -23,7 +22,7 @@ func (s *ruleset) addDigests(v *value) {
 	}
 }
 
-// digestOf returns the value whose digest text is, nil if it is that of none.
+// digestOf returns the value with the digest text, or nil.
 func (s *ruleset) digestOf(text string) *value {
 	var sum [sha256.Size]byte
 	if len(text) != hex.EncodedLen(len(sum)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// TestDigests: the digest of a value alone is masked in events, and no other.
+// TestDigests: only the digest of a value alone is masked in events.
 func TestDigests(t *testing.T) {
 	r := redact.New(make([]byte, 32))
 	const value, line = "correct horse battery", "staple-of-the-line"

@@ -17,8 +17,8 @@ import (
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
-// The values of the tests: plain, with all that encodings treat specially,
-// beyond ASCII, binary, and long enough for wrapped output.
+// The values of the tests: plain, with all characters that encodings treat specially, beyond ASCII, binary, and long
+// enough for wrapped output.
 var testValues = map[string]string{
 	"plain":   "hunter2-hunter2",
 	"special": `p@ss/w0rd+"q'\&<x> $(y)%`,
@@ -27,7 +27,7 @@ var testValues = map[string]string{
 	"long":    strings.Repeat("-----BEGIN KEY-----\nMIIEvQIBADANBgkq/hkiG9w0+BAQEF\n", 2),
 }
 
-// spelled returns value as other programs write it, made without the code under test.
+// spelled returns value as other programs write it. It does not use the code under test.
 func spelled(value string) map[string]string {
 	b := []byte(value)
 	j, _ := json.Marshal(value)
@@ -104,7 +104,7 @@ func wrap(s string, width int, sep string) string {
 	return strings.Join(append(out, s), sep)
 }
 
-// mixed puts every third letter of s in the other case.
+// mixed changes the case of every third letter of s.
 func mixed(s string) string {
 	b := []byte(s)
 	n := 0
@@ -130,7 +130,7 @@ func redactor(t testing.TB, values map[string]string) *Redactor {
 	return r
 }
 
-// Every encoding, split at every offset, comes out as nothing but the marker.
+// Every encoding, split at every offset, is replaced by exactly the marker.
 func TestEncodingsAtEverySplit(t *testing.T) {
 	r := redactor(t, testValues)
 	for name, value := range testValues {
@@ -151,8 +151,8 @@ func TestEncodingsAtEverySplit(t *testing.T) {
 	}
 }
 
-// maskedWhole reports whether s is one marker between what was around it. The
-// zero byte at an end of UTF-16 text is no one's secret.
+// maskedWhole reports whether s is one marker between the surrounding text. The zero byte at an end of UTF-16 text is
+// not secret.
 func maskedWhole(s string) bool {
 	s, ok := strings.CutPrefix(s, "say: {")
 	s, end := strings.CutSuffix(s, "} done")
@@ -160,7 +160,7 @@ func maskedWhole(s string) bool {
 	return ok && end && strings.HasPrefix(s, "[REDACTED:") && strings.Index(s, "]") == len(s)-1
 }
 
-// Inside longer base64 and base32 text, each digit that holds a bit of the value is masked.
+// Inside longer base64 and base32 text, each digit with a bit of the value is masked.
 func TestValueInsideLongerText(t *testing.T) {
 	const value = "hunter2-hunter2!"
 	r := redactor(t, map[string]string{"v": value})
@@ -213,7 +213,7 @@ func TestValueInsideTwice(t *testing.T) {
 				head, rest, found := strings.Cut(got, "[REDACTED:v:")
 				_, tail, _ := strings.Cut(rest, "]")
 				if !found || len(head) > from || len(tail) > len(whole)-to {
-					t.Fatalf("%d, %d, %d: %s became %s: digits %d to %d hold the value", before, after, outer, whole, got, from, to)
+					t.Fatalf("%d, %d, %d: %s became %s: digits %d to %d have bits of the value", before, after, outer, whole, got, from, to)
 				}
 			}
 		}

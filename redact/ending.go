@@ -8,7 +8,7 @@ func (c *candidate) hasTail() bool {
 // padded reports whether k is base64 or base32.
 func (k kind) padded() bool { _, group := k.bits(); return group > 1 }
 
-// tail takes b after the match and reports whether more can follow.
+// tail processes b after the match and reports whether more can follow.
 func (c *candidate) tail(b byte) bool {
 	if c.half {
 		return c.otherHalf(b)
@@ -35,7 +35,7 @@ func (c *candidate) tail(b byte) bool {
 	return c.hasTail()
 }
 
-// after is tail for a unit that outer decoded.
+// after is tail for a unit that outer has decoded.
 func (c *candidate) after(u unit) bool {
 	b, ok := byteOf(u)
 	switch {
@@ -65,7 +65,7 @@ func (c *candidate) after(u unit) bool {
 	return true
 }
 
-// word takes b in or before the word that has the value's last bytes, and reports whether more of it can follow.
+// word processes b in or before the word with the value's last bytes, and reports whether more of it can follow.
 func (c *candidate) word(b byte) bool {
 	switch {
 	case nibble(b) < 16 || b == '-':
@@ -78,8 +78,8 @@ func (c *candidate) word(b byte) bool {
 	return c.hasTail()
 }
 
-// restOfRow takes b after the value in a dump. The text at the row's end may be the
-// value's, written in a way that nothing else finds.
+// restOfRow processes b after the value in a dump. The text at the row's end may be the value's, in a form that no other
+// rule finds.
 func (c *candidate) restOfRow(b byte) bool {
 	var out units
 	if b == '\n' && (!c.lastWord || c.inWord) || !c.outer.push(unit(b), &out) {

@@ -10,7 +10,7 @@ import (
 // States of escapes.
 const (
 	plain     uint8 = iota
-	backslash       // the character after it decides
+	backslash       // the next character decides
 	inByte          // d.n hex digits of a byte
 	inPoint         // d.n hex digits of a code point
 	inBraces        // hex digits of a code point up to "}"
@@ -20,7 +20,7 @@ const (
 	afterX          // of hexa, after 0x
 )
 
-// escapeLetters stand for the control characters in escaped, after a backslash.
+// escapeLetters are the letters of the control characters in escaped, after a backslash.
 const (
 	escapeLetters = "ntrbfvaeE"
 	escaped       = "\n\t\r\b\f\v\a\x1b\x1b"
@@ -31,7 +31,7 @@ func (d *decoder) await(state, n uint8) bool {
 	return true
 }
 
-// untouched reports whether d waits in that state for all of n digits.
+// untouched reports whether d is in that state and waits for all n digits.
 func (d *decoder) untouched(state, n uint8) bool { return d.state == state && d.n == n }
 
 func (d *decoder) escapes(u unit, out *units) bool {
@@ -44,7 +44,7 @@ func (d *decoder) escapes(u unit, out *units) bool {
 	}
 	if isBlank(b) && d.state != inName && (d.state != inOctal || b != ' ') { // a line was wrapped within the escape
 		switch {
-		case d.state == backslash && d.kind == esc && b == ' ' && d.gap == 0: // or the blank is what was escaped
+		case d.state == backslash && d.kind == esc && b == ' ' && d.gap == 0: // or the blank is the escaped character
 			d.state = plain
 			out.add(u)
 			return d.high == 0
@@ -68,7 +68,7 @@ func (d *decoder) escapes(u unit, out *units) bool {
 	case inBraces:
 		return d.braces(b, out)
 	case inOctal:
-		if b-'0' > 7 { // a number of fewer digits
+		if b-'0' > 7 { // a number with fewer digits
 			d.rest(out)
 			out.early = true
 			return d.high == 0 && d.plain(u, out)
@@ -99,7 +99,7 @@ func (d *decoder) plain(u unit, out *units) bool {
 	return d.high == 0
 }
 
-// number reads one more digit of the number in acc.
+// number processes one more digit of the number in acc.
 func (d *decoder) number(base uint64, v uint8, out *units) bool {
 	if uint64(v) >= base {
 		return false
@@ -149,7 +149,7 @@ func indexByte(s string, b byte) int {
 	return -1
 }
 
-// braces reads the digits of \u{...}.
+// braces processes the digits of \u{...}.
 func (d *decoder) braces(b byte, out *units) bool {
 	if b == '}' {
 		d.state = plain
@@ -159,8 +159,8 @@ func (d *decoder) braces(b byte, out *units) bool {
 	return nibble(b) < 16 && d.acc <= utf8.MaxRune
 }
 
-// name reads an entity's name into acc, which holds 8 characters: as many as
-// those for ASCII have, and a code point.
+// name reads an entity's name into acc, which has space for 8 characters: the names for ASCII characters, and code
+// points, are not longer.
 func (d *decoder) name(b byte, out *units) bool {
 	if b != ';' {
 		d.n++
@@ -177,8 +177,7 @@ func (d *decoder) name(b byte, out *units) bool {
 	return ok && d.point(r, out)
 }
 
-// reference returns the character that &name; stands for. A number is taken as it
-// is, not as HTML replaces some.
+// reference returns the character of &name;. It does not replace numbers as HTML does for some.
 func reference(name string) (uint32, bool) {
 	number, ok := strings.CutPrefix(name, "#")
 	if !ok {
@@ -194,7 +193,7 @@ func reference(name string) (uint32, bool) {
 	return uint32(r), err == nil
 }
 
-// Where a value stands in a shell's word; with shellEscape after a backslash, with shellDollar after a "$".
+// The position of a value in a shell word; with shellEscape after a backslash, with shellDollar after a "$".
 const (
 	shellBare uint8 = iota
 	shellSingle
@@ -231,7 +230,7 @@ func (d *decoder) shell(u unit, out *units) bool {
 		d.state = shellBare
 		return d.ignore()
 	case u == '\'' && within != shellDouble:
-		d.state = shellSingle - within // the other of the two
+		d.state = shellSingle - within // the other quote
 		return d.ignore()
 	case u == '"' && (within == shellBare || within == shellDouble):
 		d.state = shellDouble - within
@@ -245,7 +244,7 @@ func (d *decoder) shell(u unit, out *units) bool {
 	return true
 }
 
-// ansi reads an escape in $'...': three octal digits or a letter.
+// ansi decodes an escape in $'...': three octal digits or a letter.
 func (d *decoder) ansi(u unit, out *units) bool {
 	b, ok := byteOf(u)
 	if v := b - '0'; ok && v < 8 {
@@ -263,13 +262,13 @@ func (d *decoder) ansi(u unit, out *units) bool {
 	return ok && d.n == 0
 }
 
-// quoteMarks are those that are doubled within themselves: in SQL, YAML and PowerShell; in CSV.
+// quoteMarks are the quotes that are doubled within quotes: in SQL, YAML and PowerShell; in CSV.
 const quoteMarks = "'\""
 
 func (d *decoder) doubled(u unit, out *units) bool {
 	if u != unit(quoteMarks[d.state]) {
 		out.add(u)
-		return d.n == 0 // one alone ends the text
+		return d.n == 0 // a single one ends the text
 	}
 	if d.n++; d.n == 2 {
 		d.n = 0

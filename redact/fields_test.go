@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// vector is a line of the corpus. Bytes that are no UTF-8 stand in it as in an event.
+// vector is a line of the corpus. Invalid UTF-8 is encoded as in an event.
 type vector struct {
 	Value, Text, Want audit.Text
 	Encoding          string
@@ -36,7 +36,7 @@ func corpus(t *testing.T) (list []vector) {
 	return list
 }
 
-// set puts text into all that can hold some within v and returns how many there are.
+// set sets all strings and bytes within v to text and returns their number.
 func set(v reflect.Value, text string) (n int) {
 	switch v.Kind() {
 	case reflect.String:
@@ -61,7 +61,7 @@ func set(v reflect.Value, text string) (n int) {
 	return n
 }
 
-// each calls f with all that can hold text within v.
+// each calls f with all strings and bytes within v.
 func each(v reflect.Value, f func(string)) {
 	switch v.Kind() {
 	case reflect.String:
@@ -83,7 +83,7 @@ func each(v reflect.Value, f func(string)) {
 	}
 }
 
-// TestCorpusInEveryField seals each vector in all fields of an event that hold text.
+// TestCorpusInEveryField seals each vector in all text fields of an event.
 func TestCorpusInEveryField(t *testing.T) {
 	known := map[audit.Text]*redact.Redactor{}
 	for _, v := range corpus(t) {
@@ -97,7 +97,7 @@ func TestCorpusInEveryField(t *testing.T) {
 		}
 		var ev audit.Event
 		if n := set(reflect.ValueOf(&ev), string(v.Text)); n < 120 {
-			t.Fatalf("only %d fields hold text", n)
+			t.Fatalf("only %d fields can contain text", n)
 		}
 		sealed, err := r.Seal(&ev)
 		if err != nil {

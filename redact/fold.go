@@ -1,12 +1,12 @@
 package redact
 
-// Text is compared in a folded view: ASCII letters are lower case and filler is left out: blanks, and dots that the
-// value does not have. What is left are its symbols. Folding makes mixed-case hex, mixed-case percent escapes, base64
-// or hex wrapped at any column or cut into the labels of a domain name equal to the plain form, in one pass. Whatever
-// matches byte for byte also matches folded, so folding can only mask more, never less.
+// Text is compared in a folded form: ASCII letters are in lower case and filler is removed: blanks, and dots that the
+// value does not have. The remaining characters are its symbols. Folding makes mixed-case hex, mixed-case percent
+// escapes, and base64 or hex that is wrapped at any column or split into the labels of a domain name equal to the plain
+// form, in one pass. All exact matches also match in folded form, so folding can only mask more.
 
-// maxGap is how much filler in a row a match may contain: enough for a line
-// break and the indentation after it. It bounds what a Stream holds back.
+// maxGap is the maximum of consecutive filler in a match: enough for a line break with indentation. It bounds the data
+// that a Stream holds back.
 const maxGap = 16
 
 func isFiller(b byte) bool { return isBlank(b) || b == '.' }
@@ -28,8 +28,8 @@ func isDigit(b byte) bool {
 	return 'a' <= l && l <= 'z' || '0' <= b && b <= '9' || b == '+' || b == '/' || b == '-' || b == '_'
 }
 
-// symbols has for each byte its symbol and, above that, by how many bits it
-// moves the window of the last symbols: filler has no symbol and moves nothing.
+// symbols has the symbol of each byte and, above it, the number of bits by which the byte shifts the window of the last
+// symbols: filler has no symbol and shifts by nothing.
 var symbols = func() (table [256]uint16) {
 	for b := range table {
 		if !isFiller(byte(b)) {
@@ -39,7 +39,7 @@ var symbols = func() (table [256]uint16) {
 	return table
 }()
 
-// fold returns b as it is compared, which leaves its own dots in.
+// fold returns b in the form in which it is compared, including its own dots.
 func fold(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for _, c := range b {
@@ -50,9 +50,8 @@ func fold(b []byte) []byte {
 	return out
 }
 
-// back walks from end over n symbols to the left and returns where the last of
-// them stands and how many there were: fewer than n at the beginning of t or at
-// more than maxGap filler.
+// back goes back over n symbols from end and returns the position of the last one and their number, which is less than n
+// at the beginning of t or at more than maxGap filler.
 func back(t []byte, end, n int) (start, got int) {
 	start = end
 	gap := 0
@@ -66,7 +65,7 @@ func back(t []byte, end, n int) (start, got int) {
 	return start, got
 }
 
-// digitsBefore returns where up to n base64 digits begin that end at start.
+// digitsBefore returns the start of up to n base64 digits that end at start.
 func digitsBefore(t []byte, start, n int) int {
 	gap := 0
 	for i := start - 1; i >= 0 && n > 0 && gap <= maxGap; i-- {

@@ -1,15 +1,14 @@
 package redact
 
-// Follower is a Detector that can be asked about a text whose end is not there
-// yet, so that a Stream holds back what may become a secret and nothing else.
+// Follower is a Detector for texts whose end has not arrived yet, so that a Stream holds back only what may become a
+// secret.
 type Follower interface {
 	Detector
-	// Follow is Find for a text that goes on, unless it ends here. The hits of
-	// text[:open] are added to dst and will not change whatever comes; text[open:]
-	// must be held back and be part of the next call. open is len(text) most of
-	// the time, and at the end. The bytes before from went out already; up to
-	// Before of them help to judge what follows, and no hit begins there.
+	// Follow is Find for a text that continues, unless end is set. It adds the hits of text[:open] to dst, which further
+	// text cannot change; text[open:] must be held back and passed to the next call. open is usually len(text), and
+	// always so at the end. The bytes before from have been released; up to Before of them are needed as context, and no
+	// hit begins there.
 	Follow(dst []Hit, text []byte, from int, end bool) (hits []Hit, open int)
-	// Before is how many bytes before from make a difference.
+	// Before returns the number of bytes before from that are needed as context.
 	Before() int
 }

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// encodings names the set of forms; it is part of Digest and changes with the set.
+// encodings is the version of the set of forms; it is part of Digest and must change with the set.
 const encodings = "custody-redact-8"
 
-// windowSize is how many symbols of a form must have been seen before it is
-// read. The shortest value has as many; only one with blanks in it can have fewer.
+// windowSize is the number of symbols of a form that must match before it is read. The shortest value has as many; only
+// one with blanks can have fewer.
 const windowSize = 8
 
 // prefixSize is the number of symbols of a value, or of its encoding, that determine the first windowSize symbols of a
 // further encoding, at every alignment.
 const prefixSize = 14
 
-// written is a value's beginning in one encoding.
+// written is the beginning of a value in one encoding.
 type written struct {
 	kind kind
 	off  uint8
@@ -26,15 +26,15 @@ type written struct {
 	only bool // not encoded again
 }
 
-// scribes are the writers of all kinds.
-type scribes struct {
-	text   []writer // escapes, as they may be nested with each other
-	inner  []writer // what a value may be encoded with before it is encoded again
-	single []writer // what is only promised for the value itself
+// writers are the writers of all kinds.
+type writers struct {
+	text   []writer // escapes, which may be nested in each other
+	inner  []writer // encodings of a value that may be encoded again
+	single []writer // encodings that are supported only for the value itself
 	outer  []writer
 }
 
-var all = func() (s scribes) {
+var all = func() (s writers) {
 	s.text = slices.Concat(percents(), escapes(), entities(), shells(), doubles())
 	s.inner = slices.Concat(s.text, []writer{
 		{kind: hexa, write: every("", lowerHex, "")}, {kind: hexa, write: every("", upperHex, "")},
@@ -53,7 +53,7 @@ var all = func() (s scribes) {
 	for _, c := range []struct {
 		kind     kind
 		alphabet string
-		other    string // written as well when it is encoded again
+		other    string // also written when it is encoded again
 	}{
 		{b64, alphabet64, alphabet64[:62] + "-_"},
 		{b32, alphabet32, string(bytes.ToLower([]byte(alphabet32)))},
@@ -72,16 +72,16 @@ var all = func() (s scribes) {
 	return s
 }()
 
-// entry states that text which begins with key may go on as a form of a value.
+// entry states that text that begins with key may continue as a form of a value.
 type entry struct {
-	key   uint64 // the first symbols, the first of them highest
+	key   uint64 // the first symbols, the first in the highest bits
 	value uint32 // index into ruleset.values
 	form  packed
 }
 
 func (e entry) symbols() int { return int(e.form.unpack().symbols) }
 
-// forms returns the entries of all forms of v, each once.
+// forms returns the entries of all forms of v, without repeats.
 func (v *value) forms() []entry {
 	f := former{value: v}
 	for _, w := range v.inner() {
@@ -91,7 +91,7 @@ func (v *value) forms() []entry {
 	return sorted(f.list)
 }
 
-// sorted sorts the list as shelves are and drops repeats.
+// sorted sorts the list like shelves and removes repeats.
 func sorted(list []entry) []entry {
 	slices.SortFunc(list, compareEntries)
 	return slices.Compact(list)
@@ -104,7 +104,7 @@ func compareEntries(a, b entry) int {
 	return cmp.Compare(uint64(a.value)<<32|uint64(a.form), uint64(b.value)<<32|uint64(b.form))
 }
 
-// prefix cuts p after n symbols, but not within a character.
+// prefix truncates p after n symbols, but not within a character.
 func prefix(p []byte, n int) []byte {
 	for i, b := range p {
 		if n <= 0 && b&0xc0 != 0x80 {
@@ -117,13 +117,13 @@ func prefix(p []byte, n int) []byte {
 	return p
 }
 
-// inner lists the value as it is and encoded once.
+// inner lists the value, and its encodings.
 func (v *value) inner() []written {
 	p := prefix(v.raw, prefixSize)
 	list := append([]written{{raw, 0, p, false}}, v.prefixed()...)
 	for i, w := range slices.Concat(all.inner, all.single) {
 		text := w.write(nil, p)
-		// An encoding that leaves this value alone is no other form of it, unless it breaks lines.
+		// An encoding that does not change this value is not another form, unless it breaks lines.
 		if w.kind != quoted && bytes.Equal(text, p) && bytes.Equal(w.write(nil, v.raw), v.raw) {
 			continue
 		}
@@ -137,7 +137,7 @@ func (v *value) inner() []written {
 	return list
 }
 
-// literal adds the forms that are compared as they are written.
+// literal adds the forms that are compared without decoding.
 func (f *former) literal() {
 	for i, l := range literals {
 		text := f.value.beginning(i)
@@ -158,7 +158,7 @@ type former struct {
 	buf   []byte
 }
 
-// outer adds the entries for w encoded by everything there is, and by nothing.
+// outer adds the entries for w in all encodings, and without one.
 func (f *former) outer(w written) {
 	switch w.kind {
 	case raw:
@@ -187,12 +187,12 @@ func (f *former) outer(w written) {
 	}
 }
 
-// escaped adds w with escapes: of kind anyEsc if it is that, of their own kind else.
+// escaped adds w with escapes: of kind anyEsc if possible, otherwise of their own kind.
 func (f *former) escaped(w written, k kind) {
 	simple, ascii := letters(w.text), isASCII(w.text)
 	for _, o := range all.text {
 		switch {
-		case o.again, o.beyond && ascii: // another writes the same, but for case
+		case o.again, o.beyond && ascii: // another writes the same, except for case
 		case k != anyEsc:
 			f.write(o, o.kind, w)
 		case o.all || !simple:
@@ -210,7 +210,7 @@ func (f *former) write(o writer, k kind, w written) {
 	f.add(k, off, w, f.buf)
 }
 
-// add adds the entry for w that was encoded by k, whose text begins so.
+// add adds the entry for w in encoding k, which begins with text.
 func (f *former) add(k kind, off uint8, w written, text []byte) {
 	n := form{outer: k, outerOff: off, inner: w.kind, innerOff: w.off & 7, single: k == raw || k == anyEsc || k == rows || w.kind == raw}
 	switch {
@@ -235,9 +235,8 @@ func (f *former) add(k kind, off uint8, w written, text []byte) {
 	f.list = append(f.list, entry{key, f.value.id, n.pack()})
 }
 
-// skip notes filler at the beginning of text, which is not in the window, but
-// which decoders must see. It reports whether that can be noted: of values that
-// begin with four dots or a character such as U+2020 it cannot, in UTF-16.
+// skip stores the filler at the beginning of text, which is not in the window, but which decoders must process. It
+// returns false if that cannot be stored: for values in UTF-16 that begin with four dots or a character such as U+2020.
 func (f *form) skip(text []byte) bool {
 	wide := f.outer == u16le || f.outer == u16be
 	for i, b := range text {

@@ -6,46 +6,43 @@ import (
 	"sync/atomic"
 )
 
-// index finds the entries whose key is the window of the last symbols. A text
-// is run past it one byte at a time, so the common step is a lookup in a filter
-// that fits a cache and says no. A value has a thousand forms and more: an
-// automaton over all of them would have millions of states, and a row of its
-// table for each byte would miss every cache.
+// index finds the entries whose key is the window of the last symbols. It is called for each byte of a text, so the
+// common case is a lookup in a filter that fits into a cache and has no match. A value has more than a thousand forms:
+// an automaton for all would have millions of states, and would miss every cache.
 //
 //	window --hash--> filter -- no --> next byte
 //	                   | maybe
 //	                   v
-//	                 shelves -- no --> next byte
+//	                shelves -- no --> next byte
 //	                   | entries
 //	                   v
-//	                 candidates
+//	               candidates
 //
-// Shelves never change. Adding a value puts up one more, and small ones are
-// merged, so that adding to many values costs little and there are few to look at.
+// Shelves never change. Adding a value adds a shelf, and small ones are merged, so that adding many values is cheap and
+// there are few shelves to search.
 type index struct {
 	shelves []*shelf
 	keys    *filter // of entries
-	begins  *filter // of 1 to windowSize-1 symbols that begin a key
-	lead    uint8   // the largest of all forms
+	begins  *filter // prefixes of keys, of 1 to windowSize-1 symbols
+	lead    uint8   // the maximum of all forms
 	short   uint8   // bit n: there are keys of n symbols, n below windowSize
 }
 
-// hash spreads a window over 64 bits.
+// hash distributes a window over 64 bits.
 func hash(key uint64) uint64 { return (key ^ key>>29) * 0x9e3779b97f4a7c15 }
 
-// begin is what stands in filters for the first n symbols of a key.
+// begin returns the filters' key of the first n symbols of an entry's key.
 func begin(key uint64, n int) uint64 { return key&(1<<(8*n)-1) ^ uint64(n)<<58 }
 
-// filter is a Bloom filter of which both bits are in one word. Bits are only ever
-// set, and one too many costs a look, never a match: so it is shared by all
-// indexes that followed each other, and read while it is written.
+// filter is a Bloom filter whose two bits are in one word. Bits are only ever set, and a superfluous one costs a lookup,
+// never a match: so all successive indexes share it, and it is read while it is written.
 type filter struct {
 	words []atomic.Uint64
 	mask  uint64
-	room  int // for how many keys more it is large enough
+	room  int // remaining capacity, in keys
 }
 
-// bitsPerKey makes about one in 300 random keys pass the filter.
+// bitsPerKey lets about one in 300 random keys pass the filter.
 const bitsPerKey = 32
 
 func newFilter(keys int) *filter {
@@ -61,7 +58,7 @@ func (f *filter) add(key uint64) {
 	}
 }
 
-// wordMask is the bits of a key within its word.
+// wordMask returns the bits of a key within its word.
 func wordMask(h uint64) uint64 { return 1<<(h>>26&63) | 1<<(h>>20&63) }
 
 func (f *filter) has(key uint64) bool {
@@ -70,7 +67,7 @@ func (f *filter) has(key uint64) bool {
 	return f.words[h>>32&f.mask].Load()&m == m
 }
 
-// shelf is a list of entries by hash, and where each range of hashes begins.
+// shelf is a list of entries sorted by hash, with the start of each range of hashes.
 type shelf struct {
 	entries []entry
 	first   []uint32
@@ -95,7 +92,7 @@ func (s *shelf) lookup(key uint64) []entry {
 	return s.entries[s.first[at]:s.first[at+1]]
 }
 
-// with returns the index that has the entries, which are sorted, as well; x may be nil.
+// with returns an index that also has the entries, which must be sorted; x may be nil.
 func (x *index) with(entries []entry) *index {
 	if x == nil {
 		x = &index{}
@@ -123,7 +120,7 @@ func merge(a, b []entry) []entry {
 	return append(append(out, a...), b...)
 }
 
-// filters puts the new entries into the filters, or all into larger ones.
+// filters adds the new entries to the filters, or all entries to larger ones.
 func (x *index) filters(entries []entry) {
 	total := 0
 	for _, s := range x.shelves {
@@ -161,8 +158,8 @@ func (x *index) note(entries []entry) {
 	}
 }
 
-// next reads t from i on, after the symbols in window, and returns where the
-// window first may be a key, after the byte there; len(t) and false if nowhere.
+// next reads t from i on, after the symbols in window, and returns the position after which the window first may be a
+// key, and the byte after it; len(t) and false if there is none.
 func (x *index) next(t []byte, i int, window uint64) (int, uint64, bool) {
 	if x.short != 0 {
 		return x.nextShort(t, i, window)
@@ -181,7 +178,7 @@ func (x *index) next(t []byte, i int, window uint64) (int, uint64, bool) {
 	return i, window, false
 }
 
-// nextShort is next where there are keys of fewer symbols.
+// nextShort is next if there are keys of fewer symbols.
 func (x *index) nextShort(t []byte, i int, window uint64) (int, uint64, bool) {
 	for ; i < len(t); i++ {
 		s := symbols[t[i]]
@@ -195,7 +192,7 @@ func (x *index) nextShort(t []byte, i int, window uint64) (int, uint64, bool) {
 	return i, window, false
 }
 
-// maybe reports whether the window may be a key, or its end one of fewer symbols.
+// maybe reports whether the window, or its end, may be a key.
 func (x *index) maybe(window uint64) bool {
 	if x.keys.has(window) {
 		return true
@@ -208,7 +205,7 @@ func (x *index) maybe(window uint64) bool {
 	return false
 }
 
-// entries calls f for each entry of which the key is the window's last symbols.
+// entries calls f for each entry whose key is the window's last symbols.
 func (x *index) entries(window uint64, f func(*entry)) {
 	for _, s := range x.shelves {
 		only(s.lookup(window), window, windowSize, f)

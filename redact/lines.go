@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// maxBetween is how many symbols may stand between two lines of a value that are none of it: the prefix of
-// a diff, a log or a comment, and what a program puts around the lines of a string in its source.
+// maxBetween is the maximum number of symbols between two lines of a value that do not belong to it: the prefix of a
+// diff, a log or a comment, and the quotes around the lines of a string in source code.
 const maxBetween = 100
 
-// breaks are the offsets in a folded value at which its lines begin.
+// breaks are the offsets in a folded value at which lines begin.
 type breaks struct {
-	first []int // all but the first line's, in order; none of a value of one line
-	// shorter[i] is how many of the symbols of i's line before i are its beginning as
-	// well: the failure function of Knuth, Morris and Pratt, for each line.
+	first []int // all lines but the first, in order; empty for a value of one line
+	// shorter[i] is the length of the longest prefix of i's line that also ends at i: the failure function of Knuth,
+	// Morris and Pratt, for each line.
 	shorter []uint16
 }
 
@@ -50,7 +50,7 @@ func linesOf(raw []byte) (l breaks) {
 	return l
 }
 
-// begin returns where the line begins that has i, and false in the first line.
+// begin returns the start of i's line, and false for the first line.
 func (l *breaks) begin(i int) (int, bool) {
 	if len(l.first) == 0 || i < l.first[0] {
 		return 0, false
@@ -62,8 +62,7 @@ func (l *breaks) begin(i int) (int, bool) {
 	return l.first[n], true
 }
 
-// line returns where in the value the line begins that is being read, and false
-// where nothing may stand before it.
+// line returns the start, in the value, of the line that is being read, and false if no prefix may precede it.
 func (c *candidate) line() (int, bool) {
 	if c.form.inner == b64 || c.form.inner == lit || c.form.outer == rows {
 		return 0, false
@@ -71,19 +70,19 @@ func (c *candidate) line() (int, bool) {
 	return c.value.lines.begin(c.matched)
 }
 
-// between reports whether a line is about to begin, where more filler may stand than elsewhere.
+// between reports whether a line is about to begin, where more filler is allowed.
 func (c *candidate) between() bool {
 	at, ok := c.line()
 	return ok && at == c.matched && !c.done
 }
 
-// skipped is what stood before the line of a value that is being looked for and is none of it.
+// skipped is the text before a line of the value that does not belong to it.
 type skipped struct {
-	line    int // where the line begins in what is compared
+	line    int // start of the line in the compared text
 	symbols int
 }
 
-// add counts n symbols before the line that begins at that place, and reports whether so many may stand there.
+// add counts n symbols before the line that begins at the position, and reports whether that many are allowed.
 func (s *skipped) add(line, n int) bool {
 	if s.line != line {
 		*s = skipped{line: line}
@@ -92,8 +91,8 @@ func (s *skipped) add(line, n int) bool {
 	return s.symbols <= maxBetween
 }
 
-// before takes u for a part of what stands before a line, as it does not go on with
-// it: the line may begin later within what was taken for it, or is still to come.
+// before treats u, which does not continue the line, as text before it: the line may begin later within the skipped
+// text, or has not begun yet.
 func (c *candidate) before(u unit) bool {
 	at, ok := c.line()
 	if !ok {
@@ -113,11 +112,11 @@ func (c *candidate) before(u unit) bool {
 	return c.skipped.add(at, 1)
 }
 
-// linePrefixes are those that are also found before the lines of a value whose first line is so
-// short that a window reaches over its end.
+// linePrefixes are the prefixes that are also recognized before the lines of a value whose first line is shorter than a
+// window.
 var linePrefixes = []string{"+", "-", ">", "#", "|", "*", ";", "%", "//", "--"}
 
-// prefixed lists the beginnings of v with a prefix before each line but the first, if the window sees them.
+// prefixed lists the beginnings of v with a prefix before each line but the first, if they are within the window.
 func (v *value) prefixed() (list []written) {
 	if len(v.lines.first) == 0 || len(bytes.ReplaceAll(v.folded[:v.lines.first[0]], []byte("."), nil)) >= windowSize {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A value of several lines is found with anything between them, up to maxBetween symbols, and in each
-// encoding of such a text.
+// A value of several lines is found with any text between them, up to maxBetween symbols, and in each encoding of such a
+// text.
 func TestLines(t *testing.T) {
 	values := []string{pem, "aabaabaaab\naabaabaac\naabaabaab\nx"}
 	r := redactor(t, map[string]string{"v0": values[0], "v1": values[1]})

@@ -12,19 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// literal writes the whole value in a way that is promised for the value alone: it
-// is not decoded, but compared, in any case and with filler between the symbols. It
-// leaves out a value that it cannot write.
+// literal writes the whole value in a form that is supported only for the value itself: it is not decoded, but compared,
+// in any case and with filler between the symbols. It returns nothing for a value that it cannot write.
 type literal struct {
 	write  func(dst, p []byte) []byte
 	rows   []uint8 // also in a dump, after addresses, with this after the bytes
 	whole  bool    // the beginning depends on the whole value
-	beyond bool    // another writes the same of ASCII
+	beyond bool    // another literal writes the same for ASCII
 	size   int     // bytes in a word of a dump, if it writes words
-	skip   int     // bytes of the value in the word before, which are not compared
+	skip   int     // the value's bytes in the previous word, which are not compared
 }
 
-// part returns what of p is compared, and whether there is more.
+// part returns the part of p that is compared, and whether there is more.
 func (l literal) part(p []byte) (part []byte, more bool) {
 	if l.size == 0 {
 		return p, false
@@ -62,7 +61,7 @@ var literals = append([]literal{
 	{write: uuencode(' ')},
 }, wordDumps()...)
 
-// literal returns v as literals[i] writes it, folded. It is made when it is needed first, as most never are.
+// literal returns v in the form literals[i], folded. It is computed on first use, since most are never used.
 func (v *value) literal(i int) []byte {
 	if text := v.literals[i].Load(); text != nil {
 		return *text
@@ -74,10 +73,10 @@ func (v *value) literal(i int) []byte {
 }
 
 // literalPrefix is the number of symbols of a value that determine the first windowSize symbols of a literal: uuencode
-// begins a line with the number of its bytes.
+// begins a line with its number of bytes.
 const literalPrefix = 64
 
-// beginning returns the first symbols of literals[i], or nil if it is no form of its own.
+// beginning returns the first symbols of literals[i], or nil if it does not differ from another form.
 func (v *value) beginning(i int) []byte {
 	l, p := literals[i], v.raw
 	if l.beyond && isASCII(p) {
@@ -90,7 +89,7 @@ func (v *value) beginning(i int) []byte {
 	text := l.write(nil, part)
 	switch {
 	case l.size > 0 && (len(text) < windowSize || len(bytes.Trim(part, "\x00")) == 0):
-		return nil // too short to recognise it
+		return nil // too short to be recognized
 	case bytes.Equal(fold(text), fold(p)) && bytes.Equal(v.literal(i), v.folded):
 		return nil
 	}
@@ -127,7 +126,7 @@ func signed(between string) func(dst, p []byte) []byte {
 	}
 }
 
-// characters writes as od -c does.
+// characters writes like od -c.
 func characters(dst, p []byte) []byte {
 	for _, b := range p {
 		switch i := indexByte("\x00\n\t\r\b\f\v\a", b); {
@@ -145,7 +144,7 @@ func characters(dst, p []byte) []byte {
 var controls = strings.Fields("nul soh stx etx eot enq ack bel bs ht nl vt ff cr so si " +
 	"dle dc1 dc2 dc3 dc4 nak syn etb can em sub esc fs gs rs us sp")
 
-// charNames writes as od -a does, which leaves out the highest bit.
+// charNames writes like od -a, which ignores the highest bit.
 func charNames(dst, p []byte) []byte {
 	for _, b := range p {
 		switch b &= 0x7f; {
@@ -160,8 +159,8 @@ func charNames(dst, p []byte) []byte {
 	return dst
 }
 
-// unescaped writes what is beyond ASCII with backslashes and leaves those of the value as they are, as Python's
-// backslashreplace does.
+// unescaped writes characters beyond ASCII with backslashes and does not escape the value's own backslashes, like
+// Python's backslashreplace.
 func unescaped(how spelling) func(dst, p []byte) []byte {
 	return func(dst, p []byte) []byte {
 		for len(p) > 0 {
@@ -180,7 +179,7 @@ func unescaped(how spelling) func(dst, p []byte) []byte {
 	}
 }
 
-// latin1 leaves out text that has no bytes of its own there.
+// latin1 returns nothing for text that Latin-1 does not have.
 func latin1(dst, p []byte) []byte {
 	begin := len(dst)
 	for _, r := range string(p) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A marker is a form of its value and is replaced by itself, so that redacting
-// twice changes nothing and what was masked before is found again.
+// A marker is a form of its value and is replaced by itself, so that redacting twice changes nothing, and values that
+// were masked before are found again.
 const (
 	markerHead = "[REDACTED:"
 	maxMarker  = len(markerHead) + maxName + len(":01234567]")
@@ -14,15 +14,15 @@ const (
 
 var markEntry = entry{key: 0x5b72656461637465, form: form{inner: mark, symbols: windowSize}.pack()} // "[redacte"
 
-// markers are those of all values. They are safe for concurrent use.
+// markers are the markers of all values. They are safe for concurrent use.
 type markers struct {
 	values sync.Map // string to *value
 }
 
 func (m *markers) add(v *value) { m.values.Store(v.marker, v) }
 
-// read reads a marker that t begins with, always from its beginning: it is too short to go on where it stopped. It
-// returns the value and the marker's length if that is found.
+// read reads a marker that t begins with, always from its beginning. It returns the value and the marker's length if
+// there is one.
 func (m *markers) read(t []byte) (v *value, n int, is verdict) {
 	n, ok := markerLen(t)
 	switch {
@@ -38,8 +38,7 @@ func (m *markers) read(t []byte) (v *value, n int, is verdict) {
 	return nil, 0, dead
 }
 
-// markerLen returns the length of the marker that t begins with, or 0 and
-// whether more text could make it one.
+// markerLen returns the length of the marker that t begins with, or 0 and whether more text could make it one.
 func markerLen(t []byte) (n int, ok bool) {
 	for i, b := range t[:min(len(t), maxMarker)] {
 		switch {

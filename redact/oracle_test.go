@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// slowly is the oracle for how forms are found: it tries every form of every
-// value at every place of the whole text, without filter, shelves or pieces.
+// slowly is the oracle: it tries every form of every value at every position of the whole text, without filters, shelves
+// or pieces.
 func slowly(rules *ruleset, t []byte) []span {
 	s := newScanner(rules)
 	forms := []entry{markEntry}
@@ -59,7 +59,7 @@ func (s *scanner) slow(t []byte, at int, sym []byte, e entry) {
 	}
 }
 
-// symbolsFrom returns the first symbols of t that no long gap parts.
+// symbolsFrom returns the first symbols of t without a long gap.
 func symbolsFrom(t []byte) (sym []byte) {
 	gap := 0
 	for _, b := range t {
@@ -77,8 +77,8 @@ func symbolsFrom(t []byte) (sym []byte) {
 
 var dumpRow = regexp.MustCompile(`^[0-9a-fA-F]{6,24}:?[ \t]+`)
 
-// symbolsJoined returns the first symbols of t[at:] if the end of a row of a dump and the beginning of the next
-// are joined, with what may be the text of the row or without it.
+// symbolsJoined returns the first symbols of t[at:] if the end of a dump's row and the beginning of the next are joined,
+// with or without the text of the row.
 func symbolsJoined(t []byte, at int) (list [][]byte) {
 	line := bytes.LastIndexByte(t[:at], '\n') + 1
 	row, next, _ := bytes.Cut(t[line:], []byte("\n"))
@@ -103,21 +103,21 @@ func symbolsOf(s string) []byte {
 	return []byte(strings.ToLower(strings.NewReplacer(" ", "", "\t", "", "\r", "", ".", "").Replace(s)))
 }
 
-// compare holds the scan of t against the oracle, and a stream split by cuts against the scan.
+// compare compares the scan of t with the oracle, and a stream split by cuts with the scan.
 func compare(t *testing.T, r *Redactor, in []byte, cuts []int) {
 	t.Helper()
 	rules := r.rules.Load()
 	fast, slow := spans(rules, in, false), slowly(rules, in)
 	if !slices.Equal(fast, slow) {
-		t.Fatalf("%q: found %v, the oracle says %v", in, fast, slow)
+		t.Fatalf("%q: found %v, the oracle finds %v", in, fast, slow)
 	}
 	whole := r.Bytes(in)
 	if got := pieces(r, in, cuts); !bytes.Equal(got, whole) {
-		t.Fatalf("%q split at %v: %q, in one %q", in, cuts, got, whole)
+		t.Fatalf("%q split at %v: %q, in one piece %q", in, cuts, got, whole)
 	}
 }
 
-// pieces runs in through a stream in pieces of the given lengths, repeated.
+// pieces passes in through a stream in pieces of the given lengths, repeated.
 func pieces(r *Redactor, in []byte, cuts []int) []byte {
 	st := r.Stream()
 	var out []byte
@@ -132,7 +132,7 @@ func pieces(r *Redactor, in []byte, cuts []int) []byte {
 	return append(out, st.Flush()...)
 }
 
-// encoded writes value in random encodings, at random alignments, and perhaps only a piece of it.
+// encoded writes value in random encodings, at random alignments, possibly truncated.
 func encoded(rng *rand.Rand, value string, whole bool) []byte {
 	all := encoders()
 	filler := "kqzjwv"[:rng.IntN(4)]
@@ -166,7 +166,7 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// Random text over few letters is full of matches that overlap, contain and extend each other.
+// Random text over few letters has many matches that overlap, contain and extend each other.
 func TestOverlapsAgainstOracle(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	random := func(n int, from string) string {
@@ -188,8 +188,7 @@ func TestOverlapsAgainstOracle(t *testing.T) {
 	}
 }
 
-// FuzzStream: pieces give what the whole gives, the oracle agrees on what is
-// found, and a second pass changes nothing.
+// FuzzStream: the result does not depend on the split into pieces, the oracle agrees, and a second pass changes nothing.
 func FuzzStream(f *testing.F) {
 	f.Add("hunter2-hunter2", "p@ss \"w/rd'%", []byte("x hunter2-hunter2 y"), uint64(1))
 	f.Add("00000000", "a\nb\nc\nd\n", []byte("30303030 3030303\n030303030"), uint64(2))
@@ -203,7 +202,7 @@ func FuzzStream(f *testing.F) {
 				return
 			}
 		}
-		for range 2 { // forms among what the fuzzer found
+		for range 2 { // forms among the fuzzer's text
 			in = append(in, encoded(rng, one, false)...)
 			in = append(in, encoded(rng, two, true)...)
 		}
@@ -218,7 +217,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// joins reports whether a marker's neighbourhood in out is a value: one that begins or ends like a marker.
+// joins reports whether a marker's neighbourhood in out is a value that begins or ends like a marker.
 func joins(r *Redactor, out []byte) bool {
 	for _, m := range spans(r.rules.Load(), out, false) {
 		if text := string(out[m.start:m.end]); text != m.value.marker && strings.ContainsAny(text, "[]") {

@@ -20,14 +20,14 @@ import (
 	"unicode/utf8"
 )
 
-// encoder is a published encoding, as the standard library or a shell has it.
+// encoder is a published encoding, as implemented by the standard library or a shell.
 type encoder struct {
 	name string
-	text bool // of characters: what is no UTF-8 does not survive it
+	text bool // of characters: it cannot represent invalid UTF-8
 	do   func(s string) string
-	once bool                // promised for a value itself only
-	sole bool                // and only where nothing is encoded with it
-	fits func(s string) bool // reports whether it can write s; nil: any
+	once bool                // supported only for the value itself
+	sole bool                // and only if it is the only encoding
+	fits func(s string) bool // reports whether it can write s; nil: always
 }
 
 func (e encoder) writes(s string) bool {
@@ -94,7 +94,7 @@ func encoders() []encoder {
 			return j
 		}
 	}
-	// needed writes with a backslash what a program must: letters are those of control characters.
+	// needed escapes the characters that a program must escape: letters are those of control characters.
 	letters := map[byte]byte{'\n': 'n', '\t': 't', '\r': 'r', '\b': 'b', '\f': 'f', '\v': 'v', '\a': 'a', 0x1b: 'E'}
 	needed := func(quotes, named string, control, beyond func(string) string) func(string) string {
 		return func(s string) string {
@@ -229,7 +229,7 @@ func encoders() []encoder {
 			w.Binary = true
 			_, err1 := io.WriteString(w, s)
 			if err2 := w.Close(); err1 != nil || err2 != nil {
-				panic("a builder takes everything")
+				panic("a builder never fails")
 			}
 			return out.String()
 		}},
@@ -349,7 +349,7 @@ func encoders() []encoder {
 	}
 }
 
-// asciiJSON is JSON with all beyond ASCII as \u.
+// asciiJSON is JSON with all characters beyond ASCII as \u.
 func asciiJSON(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -432,7 +432,7 @@ func printable(row string) string {
 	}, row)
 }
 
-// odc is what od -c prints.
+// odc writes like od -c.
 func odc(s string) string {
 	names := map[byte]string{0: `\0`, 7: `\a`, 8: `\b`, 9: `\t`, 10: `\n`, 11: `\v`, 12: `\f`, 13: `\r`}
 	return characterRows(s, func(b byte) string {
@@ -446,7 +446,7 @@ func odc(s string) string {
 	})
 }
 
-// oda is what od -a prints.
+// oda writes like od -a.
 func oda(s string) string {
 	names := map[byte]string{0: "nul", 1: "soh", 2: "stx", 3: "etx", 7: "bel", 8: "bs", 9: "ht", 10: "nl", 11: "vt", 12: "ff", 13: "cr", 15: "si", 0x1b: "esc", 0x20: "sp", 0x7f: "del"}
 	for i, name := range []string{4: "eot", 5: "enq", 6: "ack", 14: "so", 16: "dle", 17: "dc1", 18: "dc2", 19: "dc3", 20: "dc4", 21: "nak", 22: "syn", 23: "etb", 24: "can", 25: "em", 26: "sub", 28: "fs", 29: "gs", 30: "rs", 31: "us"} {
@@ -522,11 +522,11 @@ func (e encoder) dump() bool {
 	return strings.HasPrefix(e.name, "od") || strings.HasPrefix(e.name, "xxd") || strings.HasPrefix(e.name, "hexdump")
 }
 
-// aligned reports whether where in a text a value stands changes how it looks.
+// aligned reports whether the encoding of a value depends on its position in the text.
 func (e encoder) aligned() bool { return strings.HasPrefix(e.name, "base") }
 
-// TestPairs writes each value in each encoding of each encoding, at each
-// alignment: every symbol that depends on the value is masked.
+// TestPairs writes each value in each encoding of each encoding, at each alignment: every symbol that depends on the
+// value must be masked.
 func TestPairs(t *testing.T) {
 	values := map[string]string{
 		"plain":   "hunter2-hunter2",
@@ -564,7 +564,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// layout is a text with a value in it, within two encodings.
+// layout is a text with a value in two encodings.
 type layout struct {
 	inner, outer encoder
 	before, more int // bytes before the value, and before its inner encoding
@@ -582,12 +582,12 @@ func (l layout) text(value string) string {
 	return "{" + l.outer.do(filler[:l.more]+inner) + "}"
 }
 
-// check finds the symbols that depend on the value by writing others of its length in its place.
+// check finds the symbols that depend on the value by replacing it with others of its length.
 func (l layout) check(t *testing.T, r *Redactor, value string) {
 	t.Helper()
 	text := l.text(value)
 	first, last := len(text), 0
-	var ends [2]bool // there was a sibling that differs there
+	var ends [2]bool // a sibling differs at that end
 	for i, other := range siblings(value) {
 		o := l.text(other)
 		if len(o) != len(text) || len(l.inner.do(other)) != len(l.inner.do(value)) || utf8.ValidString(other) != utf8.ValidString(value) {
@@ -614,18 +614,19 @@ func (l layout) check(t *testing.T, r *Redactor, value string) {
 	if !ok || !strings.HasPrefix(text, head) || !strings.HasSuffix(text, tail) {
 		t.Fatalf("%s of %s, %d and %d before: %q became %q", l.outer.name, l.inner.name, l.more, l.before, text, out)
 	}
-	// Up to 4 bits of the value's first byte may stand in an inner digit that an outer encoding wrote in several symbols.
+	// Up to 4 bits of the value's first byte may be in an inner digit that an outer encoding has written in several
+	// symbols.
 	slack := 0
 	if l.before > 0 && !l.outer.aligned() {
 		slack = len(l.outer.do("x"))
 	}
-	if l.outer.once { // a dump aligns what it prints
+	if l.outer.once { // a dump aligns its output
 		head, tail = strings.TrimRight(head, " "), strings.TrimLeft(tail, " ")
 	}
 	if len(head) > first+slack || len(tail) > len(text)-last {
 		t.Fatalf("%s of %s, %d and %d before: %q became %q, but %q to %q is the value", l.outer.name, l.inner.name, l.more, l.before, text, out, text[:first], text[last:])
 	}
-	// A character's first symbols may be those of all characters.
+	// A character's first symbols may be common to all characters.
 	if most := 4 + len(l.outer.do(l.inner.do(value)))/2; !l.outer.once && !l.inner.once && ends[0] && len(head) < first-most || !l.outer.once && !l.inner.once && ends[1] && len(tail) < len(text)-last-most {
 		t.Fatalf("%s of %s, %d and %d before: %q became %q: more than the value is masked", l.outer.name, l.inner.name, l.more, l.before, text, out)
 	}
@@ -643,15 +644,15 @@ func siblings(value string) (list []string) {
 	return list
 }
 
-// FuzzPairs writes any value in any two encodings: every symbol that depends on it
-// is masked, in one piece and in two.
+// FuzzPairs writes any value in any two encodings: every symbol that depends on it must be masked, in one piece and in
+// two.
 func FuzzPairs(f *testing.F) {
 	f.Add("hunter2-hunter2", uint8(4), uint8(10), uint8(1), uint8(2), uint16(20))
 	f.Add(`a'b"c\d$e%f&g/h+i=j`, uint8(20), uint8(30), uint8(0), uint8(0), uint16(9))
 	f.Add("\x00\xff\xfe0000\x80\r\n", uint8(1), uint8(4), uint8(2), uint8(1), uint16(3))
 	f.Add("..\u2028.dots . and\tblanks. ", uint8(33), uint8(5), uint8(0), uint8(4), uint16(30))
 	f.Fuzz(func(t *testing.T, value string, in, out, before, more uint8, at uint16) {
-		value = strings.Trim(value, " \n\t\r") // blanks around a value stay
+		value = strings.Trim(value, " \n\t\r") // blanks around a value are kept
 		all := encoders()
 		l := layout{all[int(in)%len(all)], all[int(out)%len(all)], int(before), int(more)}
 		l.before %= alignments(l.inner)
@@ -670,7 +671,7 @@ func FuzzPairs(f *testing.F) {
 		text := l.text(value)
 		split := int(at) % (len(text) + 1)
 		if got, want := string(pieces(r, []byte(text), []int{split, len(text)})), r.String(text); split > 0 && got != want {
-			t.Fatalf("%q split at %d: %q, in one %q", text, split, got, want)
+			t.Fatalf("%q split at %d: %q, in one piece %q", text, split, got, want)
 		}
 	})
 }

@@ -1,7 +1,7 @@
 package redact
 
-// Plain is Stream for a text that someone works with: it masks values, and what
-// detectors would only take for secrets stays. Nothing is held back for their sake.
+// Plain returns a Stream for interactive text: it masks values, but not the findings of detectors, and holds nothing
+// back for them.
 func (r *Redactor) Plain() *Stream {
 	s := r.Stream()
 	s.tail = tail{redactor: &Redactor{}}

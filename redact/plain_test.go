@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// allSecret is a detector that takes all text for a secret.
+// allSecret is a detector that considers all text a secret.
 type allSecret struct{}
 
 func (allSecret) Find(dst []Hit, text []byte) []Hit {

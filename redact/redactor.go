@@ -1,41 +1,36 @@
-// Package redact replaces secret values by markers before anything is written.
+// Package redact replaces secret values by markers before anything is recorded.
 //
-// A value is added once and from then on masked wherever it passes, raw and in
-// each published encoding (expand lists them), at any split of a stream:
+// A value is added once, and is then masked in all data, raw and in each published encoding, at any split of a stream:
 //
 //	[REDACTED:name:tag]
 //
-// The tag is the first 8 hex digits of HMAC-SHA256(key, value): equal values
-// join across records, and without the key a tag cannot be tested against guesses.
+// The tag is the first 8 hex digits of HMAC-SHA256(key, value): equal values have equal tags across records, and without
+// the key guesses cannot be tested against a tag.
 //
 // # Encodings
 //
-// The list is in docs/redaction.md, with what is not on it; forms.go has how they are combined: hex, base64, base32,
-// percent escapes, string literals, HTML, shell words and UTF-16, and each of them of each of them.
+// docs/redaction.md lists the encodings, and those that are not supported; forms.go combines them: hex, base64, base32,
+// percent escapes, string literals, HTML, shell words and UTF-16, and each of them within each of them.
 //
-// # What is compared
+// # Comparison
 //
-// Text and values are compared with ASCII letters in lower case and without
-// filler, see fold.go. The first symbols of each form are looked up, see index;
-// from there on text is decoded and compared with the value, see candidate.
-// Overlapping matches are masked together. When a value stands inside longer
-// base64 or base32 text, the digits at its ends mix its bits with a neighbour's;
-// they are masked too, because the neighbour may be known to the reader, and then
-// such a digit gives away up to 4 bits of the value.
+// Text and values are compared with ASCII letters in lower case and without filler, see fold.go. The first symbols of
+// each form are looked up, see index; from there on text is decoded and compared with the value, see candidate.
+// Overlapping matches are masked together. When a value is inside longer base64 or base32 text, the digits at its ends
+// mix its bits with a neighbour's; they are masked too, because the reader may know the neighbour, and then such a digit
+// reveals up to 4 bits of the value.
 //
 // # Digests
 //
-// Seal also masks a string that is the SHA-256, in hex, of a value and nothing else: see digest.go.
+// Seal also masks a string that is the SHA-256, in hex, of exactly a value: see digest.go.
 //
-// # What is not promised
+// # Limits
 //
-// Only added values in the listed encodings are found: not compressed or
-// encrypted ones, none with terminal escapes between their letters, and no part of
-// a value that stands alone. What Detectors find promises nothing.
+// Only added values in the listed encodings are found: not compressed or encrypted ones, not those with terminal escapes
+// between their letters, and not parts of a value. Detectors guarantee nothing.
 //
-// A marker of an added value is replaced by itself, so that redacting twice
-// changes nothing. The one exception is a value that begins or ends like a marker
-// and can join with one; the second pass may then mask more.
+// A marker of an added value is replaced by itself, so redacting twice changes nothing, with one exception: a value that
+// begins or ends like a marker can join with one, and the second pass may then mask more.
 package redact
 
 import (
@@ -54,9 +49,9 @@ import (
 )
 
 const (
-	// MinValue is the least length of a value in bytes: shorter ones occur by chance.
+	// MinValue is the minimum length of a value in bytes: shorter ones occur by chance.
 	MinValue = 8
-	// MaxValue is the greatest length of a value in bytes. It bounds what a Stream holds back.
+	// MaxValue is the maximum length of a value in bytes. It bounds the data that a Stream holds back.
 	MaxValue = 16 << 10
 
 	minFolded = 4 // bytes of a value that are neither blank nor a dot
@@ -71,11 +66,11 @@ type Redactor struct {
 	plans     sync.Map // reflect.Type to *plan: see Seal
 	bufs      sync.Pool
 
-	adding sync.Mutex                     // makes Adds take turns, and guards known; readers only load rules
-	known  map[[sha256.Size]byte]struct{} // sums of the values
+	adding sync.Mutex                     // serializes Adds, and guards known; readers only load rules
+	known  map[[sha256.Size]byte]struct{} // hashes of the values
 }
 
-// ruleset is what a Redactor knows at one time. It never changes.
+// ruleset has the values of a Redactor at one time. It never changes.
 type ruleset struct {
 	index   *index // nil without values
 	values  []*value
@@ -84,7 +79,7 @@ type ruleset struct {
 }
 
 type value struct {
-	id       uint32 // in ruleset.values
+	id       uint32 // index in ruleset.values
 	name     string
 	sum      [sha256.Size]byte // HMAC of the value
 	marker   string
@@ -93,12 +88,11 @@ type value struct {
 	literals []atomic.Pointer[[]byte] // see literal
 	lines    breaks
 	binary   bool  // it has bytes that a dump does not print
-	trail    uint8 // blanks at the end of raw, no more than count
+	trail    uint8 // blanks at the end of raw, at most as many as are counted
 }
 
-// New returns a Redactor without values. The key, 32 random bytes that stay
-// with the project, makes the tags. The detectors, if any, look at what the
-// values leave.
+// New returns a Redactor without values. The key, 32 random bytes that belong to the project, determines the tags. The
+// detectors, if any, search the text after the values are masked.
 func New(key []byte, detectors ...Detector) *Redactor {
 	r := &Redactor{key: bytes.Clone(key), detectors: detectors, known: map[[sha256.Size]byte]struct{}{}}
 	r.rules.Store(&ruleset{markers: &markers{}, digests: &sync.Map{}})
@@ -106,14 +100,13 @@ func New(key []byte, detectors ...Detector) *Redactor {
 	return r
 }
 
-// Add makes value be masked from now on, in streams that already run as well.
-// The name appears in the marker. A value that was added before keeps the name
-// that it had; one name may have several values. No error contains the value.
+// Add adds a value to mask, also in existing streams. The name is part of the marker. A value that was added before
+// keeps its name; one name may have several values. Errors do not contain the value.
 func (r *Redactor) Add(name string, val []byte) error {
 	return r.AddAll(map[string][]byte{name: val})
 }
 
-// AddAll adds all values or, with an error, none.
+// AddAll adds all values or, after an error, none.
 func (r *Redactor) AddAll(values map[string][]byte) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
@@ -158,11 +151,11 @@ func check(name string, val []byte) error {
 	case name == "" || len(name) > maxName || strings.Trim(name, nameChars) != "":
 		return fmt.Errorf("a name has 1 to %d letters, digits, '-', '_' or '.'", maxName)
 	case len(val) < MinValue:
-		return fmt.Errorf("the value has %d bytes; under %d it would be masked where it occurs by chance", len(val), MinValue)
+		return fmt.Errorf("the value has %d bytes; values under %d bytes also occur by chance", len(val), MinValue)
 	case len(val) > MaxValue:
 		return fmt.Errorf("the value has %d bytes; at most %d can be masked", len(val), MaxValue)
 	case len(bytes.ReplaceAll(fold(val), []byte("."), nil)) < minFolded:
-		return fmt.Errorf("the value is white space and dots but for fewer than %d bytes", minFolded)
+		return fmt.Errorf("the value has fewer than %d bytes other than white space and dots", minFolded)
 	}
 	return nil
 }
@@ -190,15 +183,14 @@ func marker(name string, sum [sha256.Size]byte) string {
 	return markerHead + name + ":" + tag(sum) + "]"
 }
 
-// Tag returns the tag that value has in markers: equal values have equal tags, and without the key a tag reveals
-// nothing. The value need not have been added.
+// Tag returns the tag of a value in markers: equal values have equal tags, and without the key a tag reveals nothing.
+// The value need not have been added.
 func (r *Redactor) Tag(value []byte) string { return tag(r.sum(value)) }
 
 var errInMarker = errors.New("the value is part of a marker, that is of a secret's name or the word REDACTED, " +
 	"which stay readable: give the secret another name or another value")
 
-// inMarker returns a value that occurs within a marker, where it would stay readable.
-// The entries are those of the added values.
+// inMarker returns a value that is part of a marker, and could be read there. The entries are those of the added values.
 func (s *ruleset) inMarker(entries []entry, old, added []*value) *value {
 	fresh := ruleset{index: (*index)(nil).with(entries), values: s.values, markers: s.markers, digests: s.digests}
 	for _, v := range old {
@@ -227,7 +219,7 @@ func (s *ruleset) within(marker string) *value {
 }
 
 // Digest identifies the ruleset: the version of the encodings, each value's name and tag, and the detectors' rules.
-// Digests of two rulesets differ, and reveal no values.
+// Different rulesets have different digests, which do not reveal values.
 func (r *Redactor) Digest() string {
 	var lines []string
 	for _, v := range r.rules.Load().values {
@@ -241,8 +233,8 @@ func (r *Redactor) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// String returns s with all values masked, or s itself if there are none in it. Text that cannot be scanned is replaced
-// by a notice.
+// String returns s with all values masked, or s itself if it has none. Text that cannot be scanned is replaced by a
+// notice.
 func (r *Redactor) String(s string) string {
 	if out := r.closed(view(s), false); out != nil {
 		return string(out)
@@ -250,7 +242,7 @@ func (r *Redactor) String(s string) string {
 	return s
 }
 
-// Bytes returns b with all values masked, or b itself if there are none in it.
+// Bytes returns b with all values masked, or b itself if it has none.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if out := r.closed(b, false); out != nil {
 		return out
@@ -258,9 +250,8 @@ func (r *Redactor) Bytes(b []byte) []byte {
 	return b
 }
 
-// Cut is String for text whose end was cut off: it also masks 4 or more
-// symbols at the end that could be the beginning of a value in any encoding, 8 or
-// more of one that was encoded twice.
+// Cut is String for truncated text: it also masks 4 or more symbols at the end that could be the beginning of a value in
+// any encoding, or 8 or more of one that was encoded twice.
 func (r *Redactor) Cut(s string) string {
 	if out := r.closed(view(s), true); out != nil {
 		return string(out)
@@ -268,7 +259,7 @@ func (r *Redactor) Cut(s string) string {
 	return s
 }
 
-// withheld stands for text that could not be scanned.
+// withheld replaces text that could not be scanned.
 const withheld = "[WITHHELD:redactor failed]"
 
 // closed is redact that fails closed.
@@ -282,17 +273,15 @@ func (r *Redactor) closed(t []byte, cut bool) (out []byte) {
 	return out
 }
 
-// Find returns the names of the values that stand in b in any form, sorted, each
-// once. It panics if b cannot be scanned.
+// Find returns the sorted names of the values that b contains in any form. It panics if b cannot be scanned.
 func (r *Redactor) Find(b []byte) []string {
 	return names(nil, spans(r.rules.Load(), b, false))
 }
 
-// view is s as bytes, which must not be written to.
+// view returns s as bytes, which must not be modified.
 func view(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// redact returns t with markers in place of what is found, or nil when nothing
-// is, and the names of the values found.
+// redact returns t with markers, or nil if it has no values, and the names of the values found.
 func (r *Redactor) redact(t []byte, cut bool) (out []byte, found []string) {
 	if list := spans(r.rules.Load(), t, cut); len(list) > 0 {
 		found = names(nil, list)
@@ -305,7 +294,7 @@ func (r *Redactor) redact(t []byte, cut bool) (out []byte, found []string) {
 	return out, found
 }
 
-// spans returns what is to be masked in t.
+// spans returns the parts of t to mask.
 func spans(rules *ruleset, t []byte, cut bool) []span {
 	if rules.index == nil {
 		return nil

@@ -81,7 +81,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// Text cut off at any place within a value leaves at most 3 symbols of it, in any encoding.
+// Text that is truncated within a value has at most 3 symbols of it, in any encoding.
 func TestCut(t *testing.T) {
 	const value = "hunter2-hunter2/ok"
 	r := redactor(t, map[string]string{"v": value})
@@ -90,7 +90,7 @@ func TestCut(t *testing.T) {
 		if strings.Contains(form, "twice") || form == "powershell" || form == "base64 query" {
 			continue
 		}
-		for n := minCut; n < len(w)-2; n++ { // the last two are padding, or a digit that carries no bits of the value
+		for n := minCut; n < len(w)-2; n++ { // the last two are padding, or a digit without bits of the value
 			if len(fold([]byte(w[:n]))) < minCut {
 				continue
 			}
@@ -124,7 +124,7 @@ func TestUntouchedTextIsNotCopied(t *testing.T) {
 	}
 }
 
-// What a stream holds back does not grow with the text, even if all of it is one match.
+// The data that a stream holds back does not grow with the text, even if all of it is one match.
 func TestStreamHoldsLittle(t *testing.T) {
 	r := redactor(t, map[string]string{"v": "aaaaaaaaaaaa"})
 	for _, in := range []string{strings.Repeat("a", 4096), strings.Repeat("a ", 2048), strings.Repeat("\n", 4096)} {
@@ -138,8 +138,8 @@ func TestStreamHoldsLittle(t *testing.T) {
 	}
 }
 
-// With a pause at any place, text without a value is shown immediately and whole,
-// and of a value at most its first 3 symbols are, in any encoding.
+// With a pause at any position, text without a value is released immediately and completely, and of a value at most its
+// first 3 symbols, in any encoding.
 func TestPause(t *testing.T) {
 	r := redactor(t, testValues)
 	s := r.Stream()
@@ -167,7 +167,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A stream sees values added while it runs, and what it held for another value stays masked.
+// A stream masks values that are added while it runs, and text that it held for another value stays masked.
 func TestValueAddedToRunningStream(t *testing.T) {
 	for at := range len("hunter2-hunter2 then correct-horse-battery") {
 		r := redactor(t, map[string]string{"a": "hunter2-hunter2"})

@@ -2,21 +2,20 @@ package redact
 
 import "bytes"
 
-// joiner watches for rows of dumps that follow each other: where a value begins at the end of one,
-// the next row's address stands within its first symbols.
+// joiner joins consecutive rows of dumps: if a value begins at the end of one row, the next row's address is within its
+// first symbols.
 //
 //	00000010: 6b71 7a6a 7776 6875  kqzjwvhu
 //	00000020: 6e74 6572 322d 6875  nter2-hu
-//	                    ~~~~                 the window is 6875 6e74
-//	          ~~~~
+//	~~~~ the window is 6875 6e74
 type joiner struct {
-	line   int  // where the line begins that is being looked at; below 0 its beginning is gone
-	above  int  // where the line before it begins if that is a row, else -1
-	joined bool // the beginning of line was looked at
-	seen   int  // up to where there is no further line
+	line   int  // start of the current line; negative if it has been released
+	above  int  // start of the line before if that is a row, else -1
+	joined bool // the start of line was processed
+	seen   int  // position up to which there is no further line
 }
 
-// joinRows looks at the beginnings of what lines of t were not looked at.
+// joinRows processes the starts of the lines of t that have not been processed.
 func (s *scanner) joinRows(t []byte, end bool) {
 	for {
 		j := &s.rows
@@ -39,7 +38,7 @@ func (s *scanner) joinRows(t []byte, end bool) {
 	}
 }
 
-// joinRow looks for values that begin in the row above, and reports whether enough of this one is there.
+// joinRow searches for values that begin in the row above, and reports whether enough of this row has arrived.
 func (s *scanner) joinRow(t []byte, end bool) bool {
 	line := t[s.rows.line:]
 	if n := bytes.IndexByte(line, '\n'); n >= 0 {
@@ -52,7 +51,7 @@ func (s *scanner) joinRow(t []byte, end bool) bool {
 	if !ok {
 		return true
 	}
-	var next []int // where the symbols are
+	var next []int // the positions of the symbols
 	for i := begin; i < len(line) && len(next) < windowSize-1; i++ {
 		if !isFiller(line[i]) {
 			next = append(next, s.rows.line+i)
@@ -76,7 +75,7 @@ func (s *scanner) joinRow(t []byte, end bool) bool {
 	return true
 }
 
-// bytesEnd lists where the bytes of a row that begin at first may end: where a text begins, or nowhere.
+// bytesEnd lists the possible ends of the bytes of a row that begin at first: before a text, or at the row's end.
 func bytesEnd(row []byte, first int) []int {
 	list := []int{len(row)}
 	for _, before := range []string{"  ", " |", " >"} {
@@ -87,9 +86,9 @@ func bytesEnd(row []byte, first int) []int {
 	return list
 }
 
-// joinAt tries the forms of which the first symbols stand in t[first:stop] and then at next.
+// joinAt tries the forms whose first symbols are in t[first:stop] and then at next.
 func (s *scanner) joinAt(t []byte, first, stop int, next []int) {
-	var at [2 * windowSize]int // where the symbols are, from the left
+	var at [2 * windowSize]int // the positions of the symbols, from the left
 	begin := windowSize
 	for i := stop - 1; i >= first && begin > 1; i-- {
 		if !isFiller(t[i]) {
@@ -112,7 +111,7 @@ func (s *scanner) joinAt(t []byte, first, stop int, next []int) {
 	}
 }
 
-// hold returns from where on t must be held so that rows can be joined.
+// hold returns the position from which on t must be held so that rows can be joined.
 func (j *joiner) hold(t []byte) int {
 	if j.above >= 0 && !j.joined {
 		return j.above
@@ -125,7 +124,7 @@ func (j *joiner) hold(t []byte) int {
 	return len(t)
 }
 
-// forget moves to a text without its first n bytes.
+// forget continues with a text without its first n bytes.
 func (j *joiner) forget(n int) {
 	j.line, j.above, j.seen = max(-1, j.line-n), max(-1, j.above-n), j.seen-n
 }

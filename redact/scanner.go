@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// match is where a value stands in a text.
+// match is the position of a value in a text.
 type match struct {
 	start, end int
 	value      *value
 }
 
-// scanner finds matches in a text, which may arrive in pieces.
+// scanner finds matches in a text that may arrive in pieces.
 type scanner struct {
 	rules   *ruleset
 	window  uint64      // the last symbols
-	at      int         // next byte to be looked at
-	pending []candidate // which need more text
+	at      int         // next byte to process
+	pending []candidate // candidates that need more text
 	found   []match
 	rows    joiner
-	prev    byte // before the text
+	prev    byte // the byte before the text
 }
 
 func newScanner(rules *ruleset) scanner { return scannerAfter(rules, '\n') }
 
-// scannerAfter returns a scanner of a text that comes after a byte which is gone.
+// scannerAfter returns a scanner of a text that follows a byte that has been released.
 func scannerAfter(rules *ruleset, prev byte) scanner {
 	s := scanner{rules: rules, rows: joiner{above: -1}, prev: prev}
 	if prev != '\n' {
@@ -35,7 +35,7 @@ func scannerAfter(rules *ruleset, prev byte) scanner {
 
 func (s *scanner) passage(t []byte) passage { return passage{t, s.prev} }
 
-// scan looks at what of t was not looked at.
+// scan processes the new part of t.
 func (s *scanner) scan(t []byte) {
 	waiting := s.pending
 	s.pending = s.pending[:0]
@@ -65,7 +65,7 @@ func (s *scanner) open(t []byte) {
 	})
 }
 
-// read tries the form of e at that place.
+// read tries the form of e at that position.
 func (s *scanner) read(t []byte, e *entry, at int) {
 	if c, ok := s.rules.candidate(e, s.passage(t), at); ok {
 		s.try(t, c)
@@ -85,8 +85,8 @@ func (s *scanner) add(c candidate) {
 	s.found = append(s.found, match{c.first, c.end, c.value})
 }
 
-// end settles what waits for more text. With cut the text may have gone on, and
-// what it ends in may be the beginning of a value.
+// end settles the candidates that need more text. With cut the text was truncated, and may end with the beginning of a
+// value.
 func (s *scanner) end(t []byte, cut bool) {
 	if s.rules.index != nil {
 		s.joinRows(t, true)
@@ -106,12 +106,11 @@ func (s *scanner) end(t []byte, cut bool) {
 	}
 }
 
-// minCut is how many symbols of a value's beginning are taken for one at a cut.
+// minCut is the number of symbols at a cut that count as the beginning of a value.
 const minCut = 4
 
-// partial adds the longest beginning of a form at the end of t that is shorter than a window. It does not for values
-// that were encoded twice: so few symbols carry at most two of their bytes, and many words begin like one of so many
-// forms.
+// partial adds the longest beginning of a form at the end of t that is shorter than a window, except for values that
+// were encoded twice: few symbols carry at most two of their bytes, and many words begin like one of so many forms.
 func (s *scanner) partial(t []byte) {
 	if s.rules.index == nil {
 		return
@@ -128,7 +127,7 @@ func (s *scanner) partial(t []byte) {
 	}
 }
 
-// beginsWith returns an entry of a form of one encoding whose key begins so.
+// beginsWith returns an entry of a form of one encoding whose key has the prefix.
 func (x *index) beginsWith(key uint64, n int) *entry {
 	for _, s := range x.shelves {
 		for i := range s.entries {
@@ -141,8 +140,8 @@ func (x *index) beginsWith(key uint64, n int) *entry {
 	return nil
 }
 
-// hold returns from where on t, all of which has been scanned, may belong to a
-// match that is not found yet.
+// hold returns the position from which on t, all of which has been scanned, may belong to a match that has not been
+// found yet.
 func (s *scanner) hold(t []byte) int {
 	hold := len(t)
 	if s.rules.index == nil {
@@ -163,7 +162,7 @@ func (s *scanner) hold(t []byte) int {
 	return hold
 }
 
-// forget moves on from t to a text without its first n bytes.
+// forget continues with a text without the first n bytes of t.
 func (s *scanner) forget(t []byte, n int) {
 	s.prev = s.passage(t).before(n)
 	s.at -= n
@@ -181,7 +180,7 @@ func (s *scanner) forget(t []byte, n int) {
 	}
 }
 
-// take returns the matches that begin before limit, in order, and forgets them.
+// take removes and returns the matches that begin before limit, in order.
 func (s *scanner) take(limit int) []match {
 	slices.SortFunc(s.found, func(a, b match) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end), cmp.Compare(a.value.id, b.value.id))
@@ -195,12 +194,11 @@ func (s *scanner) take(limit int) []match {
 	return taken
 }
 
-// span is a piece of text that a value's marker takes the place of.
+// span is a piece of text that a value's marker replaces.
 type span = match
 
-// join adds m, which begins no earlier than those that were added before, to spans, which are
-// disjoint and in order and remain so. What is covered is swallowed; where both cover
-// a part, two spans of one value become one, and of two values the first keeps it.
+// join adds m, which must not begin before those added earlier, to spans, which stay disjoint and in order. Covered
+// spans are removed. Overlapping spans of one value are merged; of two values the first keeps the overlap.
 func join(spans []span, m match) []span {
 	if len(spans) > 0 {
 		switch top := &spans[len(spans)-1]; {

@@ -10,13 +10,11 @@ import (
 	"time"
 )
 
-// Seal masks every string in the value that v points to, in place, and encodes
-// it as JSON once. Strings and byte slices of any named type, in structs, slices,
-// arrays, maps (keys as well), pointers and interfaces are covered; time.Time
-// holds no text and is left alone. What cannot be covered is an error rather
-// than a gap: unexported fields that can hold text, and types that JSON has no
-// form for. After an error v may be partly masked and must not be used. A scan that
-// fails is an error too, which does not say of what.
+// Seal masks every string in the value that v points to, in place, and encodes it as JSON once. It covers strings and
+// byte slices of any named type, in structs, slices, arrays, maps (including keys), pointers and interfaces; it does not
+// change time.Time, which has no text. Values that it cannot mask are an error: unexported fields that can contain text,
+// and types without a JSON form. After an error v may be partly masked and must not be used. A scan that fails is an
+// error without details.
 func (r *Redactor) Seal(v any) (sealed Sealed, err error) {
 	defer func() {
 		if recover() != nil {
@@ -51,7 +49,7 @@ func newBuffer() *buffer {
 	return b
 }
 
-// maxPooled keeps one huge event from holding its memory forever.
+// maxPooled keeps a huge event's memory from being retained.
 const maxPooled = 64 << 10
 
 func (r *Redactor) recycle(b *buffer) {
@@ -68,14 +66,14 @@ type walk struct {
 	found    []string
 }
 
-// maxDepth ends the walk over a value that contains itself.
+// maxDepth limits the walk over a value that contains itself.
 const maxDepth = 1000
 
-// step masks what v holds; v can be set.
+// step masks the text in v, which must be settable.
 type step func(w *walk, v reflect.Value) error
 
-// plan is how the values of a type are masked. A type that can hold no text has
-// a nil do. Plans of recursive types refer to each other, hence by pointer.
+// plan is how the values of a type are masked. A type without text has a nil do. Plans of recursive types refer to each
+// other by pointer.
 type plan struct{ do step }
 
 func (p *plan) run(w *walk, v reflect.Value) error {
@@ -95,7 +93,7 @@ func (w *walk) value(v reflect.Value) error {
 	return p.run(w, v)
 }
 
-// plan returns the plan for t, made at t's first use.
+// plan returns the plan for t, which is made on first use.
 func (r *Redactor) plan(t reflect.Type) (*plan, error) {
 	if p, ok := r.plans.Load(t); ok {
 		return p.(*plan), nil
@@ -108,14 +106,14 @@ func (r *Redactor) plan(t reflect.Type) (*plan, error) {
 	return p, nil
 }
 
-// planner makes plans; it holds those that are made or being made.
+// planner makes plans; it has those that are complete or being made.
 type planner map[reflect.Type]*plan
 
 func (pl planner) of(t reflect.Type) (*plan, error) {
 	if p, ok := pl[t]; ok {
 		return p, nil
 	}
-	// Until it is known better, a type that contains itself counts as holding text.
+	// Until it is known, a type that contains itself counts as one with text.
 	p := &plan{do: func(*walk, reflect.Value) error { return nil }}
 	pl[t] = p
 	do, err := pl.step(t)
@@ -149,7 +147,7 @@ func (pl planner) step(t reflect.Type) (step, error) {
 	return nil, nil // numbers and booleans
 }
 
-// mask returns t masked, nil when there is nothing in it.
+// mask returns t masked, or nil if it has no values.
 func (w *walk) mask(t []byte) []byte {
 	out, found := w.redactor.redact(t, false)
 	for _, name := range found {
@@ -178,10 +176,10 @@ func maskBytes(w *walk, v reflect.Value) error {
 	return nil
 }
 
-// checkArray refuses a value in an array of bytes, which has no space for a marker.
+// checkArray returns an error for a value in an array of bytes, which has no space for a marker.
 func checkArray(w *walk, v reflect.Value) error {
 	if w.mask(v.Bytes()) != nil {
-		return fmt.Errorf("a %s holds a secret and cannot be masked", v.Type())
+		return fmt.Errorf("a %s contains a secret and cannot be masked", v.Type())
 	}
 	return nil
 }
@@ -220,7 +218,7 @@ func (pl planner) pointer(t reflect.Type) (step, error) {
 	}, nil
 }
 
-// maskInterface masks a copy of what the interface holds, as that cannot be set.
+// maskInterface masks a copy of the interface's value, which itself cannot be set.
 func maskInterface(w *walk, v reflect.Value) error {
 	if v.IsNil() {
 		return nil
@@ -280,10 +278,10 @@ func (w *walk) pair(key, elem *plan, k, e reflect.Value) error {
 	return nil
 }
 
-// free makes k a key that m does not have, as two keys may look alike once masked.
+// free makes k a key that m does not have, since two keys may be equal after masking.
 func free(m, k reflect.Value) error {
 	if m.MapIndex(k).IsValid() && k.Kind() != reflect.String {
-		return fmt.Errorf("two keys of a %s are the same once masked", m.Type())
+		return fmt.Errorf("two keys of a %s are equal after masking", m.Type())
 	}
 	base := ""
 	for n := 2; m.MapIndex(k).IsValid(); n++ {
@@ -295,7 +293,7 @@ func free(m, k reflect.Value) error {
 	return nil
 }
 
-// field is a field of a struct that can hold text.
+// field is a struct field that can contain text.
 type field struct {
 	index int
 	plan  *plan
@@ -309,7 +307,7 @@ func (pl planner) structure(t reflect.Type) (step, error) {
 		settable := f.IsExported() || f.Anonymous && f.Type.Kind() == reflect.Struct
 		switch {
 		case !settable && (err != nil || p.do != nil):
-			return nil, fmt.Errorf("field %s of %s can hold text but is unexported", f.Name, t)
+			return nil, fmt.Errorf("field %s of %s can contain text but is unexported", f.Name, t)
 		case err != nil:
 			return nil, fmt.Errorf("field %s of %s: %w", f.Name, t, err)
 		case p.do != nil:

@@ -15,7 +15,7 @@ const secret = "hunter2-hunter2"
 
 type named string
 
-// loud encodes itself, as audit.Text does.
+// loud encodes itself, like audit.Text.
 type loud string
 
 func (l loud) MarshalJSON() ([]byte, error) { return json.Marshal("loud " + string(l)) }
@@ -176,7 +176,7 @@ func TestSealConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzSeal: whatever JSON arrives, no value is in what is sealed, and what held none is as it was.
+// FuzzSeal: sealed JSON contains no value, and JSON without one is unchanged.
 func FuzzSeal(f *testing.F) {
 	for _, s := range []string{
 		`{"a":["hunter2-hunter2",{"hunter2-hunter2":1}]}`,
@@ -200,12 +200,12 @@ func FuzzSeal(f *testing.F) {
 			t.Fatalf("%q: %s: %v", in, sealed.Bytes(), err)
 		}
 		if after := fmt.Sprintf("%#v", v); utf8.Valid(in) && after != fmt.Sprintf("%#v", back) {
-			t.Fatalf("%q: %s does not say %s", in, sealed.Bytes(), after)
+			t.Fatalf("%q: %s is not the encoding of %s", in, sealed.Bytes(), after)
 		} else if !strings.Contains(after, "REDACTED") && after != before {
 			t.Fatalf("%q: changed without a match: %s", in, after)
 		}
 		if out := r.Bytes(sealed.Bytes()); string(out) != string(sealed.Bytes()) {
-			t.Fatalf("%q: a value is left in %s", in, sealed.Bytes())
+			t.Fatalf("%q: a value is in %s", in, sealed.Bytes())
 		}
 	})
 }

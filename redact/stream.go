@@ -2,58 +2,54 @@ package redact
 
 import "bytes"
 
-// Stream masks values in a text that arrives in pieces, with the same result as
-// Bytes on the whole, wherever it is split. It is not safe for concurrent use;
-// the Redactor it came from may get values meanwhile, which are masked from the
-// bytes on that are still held back.
+// Stream masks values in a text that arrives in pieces, with the same result as Bytes on the whole text, wherever it is
+// split. It is not safe for concurrent use. Values may be added to its Redactor meanwhile, and are masked from the bytes
+// on that are still held back.
 //
-//	 released |  held back              |
+//	 released |        held back        |
 //	----------+-------------------------+
-//	          |  could begin a match    |  <- p
+//	          |  could begin a match    | <- p
 //	----------+-------------------------+
-//	          0                        len(buf)
+//	          0                      len(buf)
 //
-// Write releases what no match can reach, with markers for the spans that end
-// there. A span that reaches further begins before 0 afterwards: its bytes are
-// gone, its marker comes when its end is known. What is held is bounded by the
-// longest form of a value (and the blanks allowed in it), not by the text.
+// Write releases the text before any possible match, with markers for the spans that end there. A span that extends
+// further then begins before 0: its bytes are removed, and its marker is released when its end is known. The held-back
+// data is bounded by the longest form of a value (with the filler allowed in it), not by the text.
 //
-// What detectors find is masked after that, see tail. A Stream that cannot scan writes one notice and withholds all
-// that comes after.
+// Detectors are applied after that, see tail. A Stream that cannot scan writes one notice and withholds all further
+// text.
 type Stream struct {
 	redactor *Redactor
 	scanner  scanner
 	buf      []byte
-	shown    int // how much of buf a Pause has released
+	shown    int // how much of buf Pause has released
 	spans    []span
 	found    []string
 	tail     tail
 	failed   bool
 }
 
-// Stream returns a Stream at its beginning.
+// Stream returns a Stream for a new text.
 func (r *Redactor) Stream() *Stream {
 	return &Stream{redactor: r, scanner: newScanner(r.rules.Load()), tail: tail{redactor: r}}
 }
 
-// Found returns the names of the values that were masked so far, or whose
-// markers were there before, sorted, each once.
+// Found returns the sorted names of the values that were masked so far, or whose markers were in the text.
 func (s *Stream) Found() []string { return s.found }
 
-// Write takes the next piece of text and returns what can be released of the
-// text so far, which may be nothing. The result is p itself while there is nothing
-// to look for, otherwise memory of its own.
+// Write processes the next piece of text and returns the part of the text so far that can be released, which may be
+// empty. The result is p itself while the Redactor has no values, otherwise separate memory.
 func (s *Stream) Write(p []byte) []byte {
 	return s.closed(func() []byte {
 		return s.tail.write(s.write(p), false)
 	})
 }
 
-// Flush returns the rest at the end of the stream, after which the Stream is as new.
+// Flush returns the rest at the end of the stream. Afterwards the Stream can be reused.
 func (s *Stream) Flush() []byte { return s.flush(false) }
 
-// FlushCut is Flush for a stream that was cut off, say because its writer was
-// killed: like Cut it also masks the beginning of a value at the very end.
+// FlushCut is Flush for a truncated stream, for instance because its writer was killed: like Cut it also masks the
+// beginning of a value at the end.
 func (s *Stream) FlushCut() []byte { return s.flush(true) }
 
 func (s *Stream) flush(cut bool) []byte {
@@ -68,11 +64,10 @@ func (s *Stream) flush(cut bool) []byte {
 	return out
 }
 
-// Pause returns held-back text for display to a person, for example the echo of a key: all of it except a match,
-// or 4 and more symbols that may begin one. The price: if a writer pauses after 3 symbols of a value, those 3 are shown
-// before the marker that stands for the whole value; in a dump of words, the word in which the value begins is shown;
-// and detectors find nothing across a pause. Use it for a terminal after a moment of silence, not for a stream that
-// goes to a disk.
+// Pause returns held-back text for display to a person, for example the echo of a key: all of it except a match, or 4
+// and more symbols that may begin one. If a writer pauses after 3 symbols of a value, those 3 are shown before the
+// marker of the value; in a dump of words, the word in which the value begins is shown; and detectors find nothing
+// across a pause. It is for terminals after a short silence, not for streams that are stored.
 func (s *Stream) Pause() []byte {
 	return s.closed(func() []byte {
 		return s.tail.write(s.pause(), true)
@@ -125,8 +120,8 @@ func (s *Stream) pause() []byte {
 	return out
 }
 
-// refresh takes over values added since the last call: what is held is scanned
-// again. Only a span whose beginning is gone cannot be found again, and is kept.
+// refresh uses the values that were added since the last call: it scans the held-back text again. A span whose beginning
+// has been released cannot be found again, and is kept.
 func (s *Stream) refresh() {
 	now := s.redactor.rules.Load()
 	if now == s.scanner.rules {
@@ -136,7 +131,7 @@ func (s *Stream) refresh() {
 	s.scanner.scan(s.buf)
 }
 
-// release returns buf[:hold] masked and forgets it.
+// release removes buf[:hold] and returns it masked.
 func (s *Stream) release(hold int) []byte {
 	for _, m := range s.scanner.take(hold) {
 		s.spans = join(s.spans, m)
@@ -157,7 +152,7 @@ func (s *Stream) release(hold int) []byte {
 	return out
 }
 
-// forget drops n bytes and the first done spans.
+// forget removes n bytes and the first done spans.
 func (s *Stream) forget(n, done int) {
 	s.scanner.forget(s.buf, n)
 	s.buf = s.buf[:copy(s.buf, s.buf[n:])]

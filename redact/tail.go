@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// tail is the second part of a Stream: it runs the detectors over what the first part releases. A Follower decides what
-// must be held back; of other detectors' text the last line is held until it is whole, or longer than a match can be.
+// tail is the second part of a Stream: it applies the detectors to the text that the first part releases. A Follower
+// decides what must be held back; for other detectors the last line is held back until it is complete, or longer than a
+// match can be.
 //
-//	 went out, context | to be looked at |
+//	released, context  | to be searched  |
 //	-------------------+-----------------+
-//	 text              from             len(text)
+//	text               from           len(text)
 type tail struct {
 	redactor *Redactor
 	text     []byte
 	from     int
 }
 
-// write takes the next piece and returns what can go out, all of it at the end.
+// write processes the next piece and returns what can be released, all of it at the end.
 func (t *tail) write(p []byte, end bool) []byte {
 	if len(t.redactor.detectors) == 0 {
 		return p
@@ -37,7 +38,7 @@ func (t *tail) write(p []byte, end bool) []byte {
 	return out
 }
 
-// detect returns the hits and how much of the text is settled.
+// detect returns the hits and the length of the text that is settled.
 func (t *tail) detect(end bool) (hits []Hit, open int) {
 	open = len(t.text)
 	for _, d := range t.redactor.detectors {
@@ -56,7 +57,7 @@ func (t *tail) detect(end bool) (hits []Hit, open int) {
 	return hits, max(open, t.from)
 }
 
-// lines returns where the last line begins, unless it is too long for d to matter.
+// lines returns the start of the last line, unless the line is longer than d's reach.
 func (t *tail) lines(d Detector) int {
 	begin := max(t.from, bytes.LastIndexByte(t.text, '\n')+1)
 	if len(t.text)-begin > d.Reach() {
@@ -65,7 +66,7 @@ func (t *tail) lines(d Detector) int {
 	return begin
 }
 
-// keep forgets what is too far back to matter.
+// keep removes text that is no longer needed as context.
 func (t *tail) keep(open int) {
 	reach := 0
 	for _, d := range t.redactor.detectors {

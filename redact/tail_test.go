@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// words finds what an expression matches in a line.
+// words finds the matches of an expression in a line.
 type words struct{ *regexp.Regexp }
 
 func (w words) Find(dst []Hit, text []byte) []Hit {
@@ -30,8 +30,7 @@ func detecting(t *testing.T) *Redactor {
 	return r
 }
 
-// What a detector finds is masked beside values, with the tag of its bytes, and
-// markers stay as they are, at any split.
+// The findings of a detector are masked beside values, with the tag of their bytes, and markers are kept, at any split.
 func TestDetector(t *testing.T) {
 	r := detecting(t)
 	m := "[REDACTED:v:" + r.Tag([]byte("hunter2-hunter2")) + "]"
@@ -55,7 +54,7 @@ func TestDetector(t *testing.T) {
 			t.Errorf("%q sealed: %q, %q, %v", c.in, e.S, e.B, err)
 		}
 		if len(c.in) > 500 {
-			continue // beyond Reach a line is not held, and may be split anywhere
+			continue // a line beyond Reach is not held back, and may be split anywhere
 		}
 		for at := range len(c.in) + 1 {
 			s := r.Stream()
@@ -71,7 +70,7 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// A scan that fails withholds the text and writes a notice, and nothing else.
+// A scan that fails withholds the text and writes only a notice.
 func TestFailsClosed(t *testing.T) {
 	r := detecting(t)
 	const text = "boom and more of it\n"
@@ -99,7 +98,7 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
-// The engine's own failure is treated as a detector's.
+// The engine's own failure is treated like a detector's.
 func TestBrokenRulesFailClosed(t *testing.T) {
 	r := redactor(t, map[string]string{"v": "hunter2-hunter2"})
 	s := r.Stream()

@@ -1,7 +1,7 @@
 package redact
 
-// knownLeaks are the classes of values that a program shows, with "?" where it does so for few values.
-// The test fails for one that is masked: the list can only become shorter. It is to be empty.
+// knownLeaks are the classes of values that a program reveals, with "?" if it does so for few values. The test fails for
+// one that is masked, so the list can only become shorter. It should become empty.
 var knownLeaks = map[string]string{
 	"git: git config":                                                          "control?",
 	"python: s.encode('utf-32-be')":                                            "emoji",

@@ -22,7 +22,7 @@ func tools() []tool {
 	}
 }
 
-// filters are programs that read a text with the values in it, and print it in another encoding.
+// filters are programs that read a text with the values, and print it in another encoding.
 func filters() []program {
 	plain := []string{
 		"od", "od -b", "od -c", "od -x", "od -tx1", "od -tx1z", "od -tx2", "od -An -tx1", "od -v -An -tx1 -w8", "od -tx1 -Ax", "od -to1", "od -tx4", "xxd -b", "od -tx1z -w32",
@@ -46,7 +46,7 @@ func filters() []program {
 	for _, name := range lines {
 		list = append(list, program{name: name, line: true})
 	}
-	for _, name := range numbered { // what may stand before the second line of a value that begins with "{" is not so much
+	for _, name := range numbered { // before the second line of a value that begins with "{", less may precede
 		list = append(list, program{name: name, line: true, not: "json"})
 	}
 	for _, name := range text { // jq breaks characters in long text
@@ -62,7 +62,7 @@ func filters() []program {
 	return append(list, sql("quote(v)", ""), sql("hex(v)", ""), sql("v", "-csv "), sql("v", "-json "), sql("v", "-quote "), sql("v", "-html "))
 }
 
-// bashes are ways in which bash shows a variable's value.
+// bashes are ways in which bash prints a variable's value.
 func bashes() []program {
 	list := []program{
 		{name: "printf %q", code: `printf %q "$v"`}, {name: "${v@Q}", code: `printf %s "${v@Q}"`}, {name: "${v@A}", code: `printf %s "${v@A}"`},
@@ -89,7 +89,7 @@ func dashes() []program {
 	return list
 }
 
-// files are programs that show names of files.
+// files are programs that print names of files.
 func files() []program {
 	var list []program
 	for _, name := range []string{
@@ -107,7 +107,7 @@ func files() []program {
 	return list
 }
 
-// gits are ways in which git and curl show a value.
+// gits are ways in which git and curl print a value.
 func gits() []program {
 	list := []program{
 		{name: "git config", code: `git config -f c a.b "$v"; cat c`}, {name: "git config -l", code: "git config -f c -l"}, {name: "git config -l -z", code: "git config -f c -l -z"},
@@ -122,7 +122,7 @@ func gits() []program {
 	return list
 }
 
-// at prints the line before what program p prints.
+// at prints the mark before the output of program p.
 func at(p int) string { return fmt.Sprintf(`printf '%%s%%d %%d\n' "MARK" "$n" %d`, p) }
 
 func filterScript(programs []program) string {
@@ -143,7 +143,7 @@ func shellScript(programs []program) string {
 	return s.String() + "n=$((n+1))\ndone\n"
 }
 
-// dashScript keeps the line breaks at a value's end from the command substitution.
+// dashScript keeps the line breaks at a value's end, which the command substitution would remove.
 func dashScript(programs []program) string {
 	s := shellScript(programs)
 	return strings.Replace(s, `IFS= read -r -d '' v <"$f"`, `v=$(tr -d '\000' <"$f"; echo x); v=${v%?}`, 1)

@@ -23,20 +23,17 @@ var (
 	seedFlag   = flag.Uint64("seed", 2, "makes the second half of the tools' values")
 )
 
-// TestTools lets the programs that people and agents use write values of every
-// class, and holds what they print against this judge:
+// TestTools lets common programs write values of every class, and compares their output:
 //
-//	value a --tool--> text --redact(a)--> masked a  \
-//	                                                 equal but for the tags
-//	value b --tool--> text --redact(b)--> masked b  /
+//	value a --tool--> text --redact(a)--> masked a \
+//	                                                equal except for the tags
+//	value b --tool--> text --redact(b)--> masked b /
 //
-// b has a's length and kinds of characters, but other ones wherever that can be,
-// and stands between the same surroundings. A symbol that depends on the
-// value and was not masked makes the two differ. So does one too few that is
-// masked in only one of them. Text without the value must not change: what the
-// tool wrote for b is not touched by a redactor that knows only a.
+// b has a's length and kinds of characters, but different ones wherever possible, and the same surroundings. A symbol
+// that depends on the value and was not masked makes the two differ. So does a symbol that is masked in only one of
+// them. Text without the value must not change: a redactor with only a must not change the tool's output for b.
 //
-// Half of the values are the same in every run, half follow from -seed, which make fuzz draws.
+// Half of the values are the same in every run, half depend on -seed, which make fuzz chooses.
 func TestTools(t *testing.T) {
 	m := newMatrix(t, *seedFlag)
 	for _, tool := range tools() {
@@ -48,7 +45,7 @@ func TestTools(t *testing.T) {
 		})
 	}
 	if t.Failed() {
-		t.Logf("the same values again: go test ./redact -run TestTools -values %d -seed %d", *valuesFlag, *seedFlag)
+		t.Logf("to repeat with the same values: go test ./redact -run TestTools -values %d -seed %d", *valuesFlag, *seedFlag)
 	}
 }
 
@@ -59,39 +56,39 @@ func echo(t *testing.T) string {
 	return s.URL
 }
 
-// tool runs programs over files: it prints, for each file that its standard input names and for
-// each program, a line with MARK and the two numbers, and then what the program made of the file. The script has
-// that word where the mark is to be.
+// tool runs programs on files: for each file that its standard input names and for each program, it prints a line with
+// MARK and the two numbers, and then the program's output for the file. The script has that word at the position of the
+// mark.
 type tool struct {
 	name     string
 	argv     []string
 	env      string
-	script   func(programs []program) string // is added to argv
+	script   func(programs []program) string // its result is appended to argv
 	programs []program
 	inGo     bool // programs are functions
-	filter   bool // reads a text with all values of a class together; else each value by itself
-	sole     bool // runs over values that stand alone only
-	few      bool // and over one of each class only: it is slow
+	filter   bool // reads a text with all values of a class; otherwise each value alone
+	sole     bool // runs only on values that are alone
+	few      bool // and only on one of each class, because it is slow
 }
 
-// takes reports whether the tool runs over an item.
+// takes reports whether the tool runs on an item.
 func (t tool) takes(it item) bool {
 	return it.filter == t.filter && (it.sole || !t.sole) && (it.last || !t.few)
 }
 
 type program struct {
-	name string // as it is reported
-	code string // what the tool's script has for it, the name if empty
+	name string // for reports
+	code string // the code in the tool's script; the name if empty
 	do   func(s string) string
 
 	text  bool   // of characters: for values in UTF-8
 	word  bool   // for values without a zero byte
-	file  bool   // for values that can be the name of a file
-	line  bool   // not for values that have line breaks, except keys
-	sole  bool   // only where the value stands alone
+	file  bool   // for values that can be file names
+	line  bool   // not for values with line breaks, except keys
+	sole  bool   // only if the value is alone
 	short int    // for values of at most that many bytes, unless 0
-	wraps string // what the program breaks lines with, where depends on what it writes
-	not   string // classes that it is not for
+	wraps string // the program's line breaks, if their positions depend on its output
+	not   string // classes that it does not support
 }
 
 func (p program) source() string {
@@ -101,7 +98,7 @@ func (p program) source() string {
 	return p.code
 }
 
-// fits reports whether p is promised for a text with the values of a class.
+// fits reports whether p supports a text with the values of a class.
 func (p program) fits(c valueClass, text string, values []string) bool {
 	switch {
 	case p.text && !utf8.ValidString(text), p.word && strings.Contains(text, "\x00"):
@@ -116,7 +113,7 @@ func (p program) fits(c valueClass, text string, values []string) bool {
 	return p.short == 0 || len(text) <= p.short
 }
 
-// item is a text with values, as a tool gets it in a file.
+// item is a text with values, in a file for a tool.
 type item struct {
 	class  valueClass
 	filter bool
@@ -188,7 +185,7 @@ func (m *matrix) add(t *testing.T, c valueClass, pairs [][2]string) {
 		m.items = append(m.items, alone, item(func(v []string) string { return surroundings[i%len(surroundings)].around(v[0]) }, p))
 	}
 	together := lettered(pairs)
-	if c.name == "json" { // where all begin alike, what is between two may be masked
+	if c.name == "json" { // if all begin alike, the text between two may be masked
 		together = together[len(together)-1:]
 	}
 	all := item(whole, together...)
@@ -196,7 +193,7 @@ func (m *matrix) add(t *testing.T, c valueClass, pairs [][2]string) {
 	m.items = append(m.items, all)
 }
 
-// run returns what each program of a tool printed for each item's two sides.
+// run returns the output of each program of a tool for each item's two sides.
 func (m *matrix) run(t *testing.T, tool tool) (out []map[int][2]string) {
 	out = make([]map[int][2]string, len(tool.programs))
 	for p := range out {
@@ -245,7 +242,7 @@ func (m *matrix) run(t *testing.T, tool tool) (out []map[int][2]string) {
 	return out
 }
 
-// judge holds what a program printed against the judge, class by class.
+// judge checks the output of a program, class by class.
 func (m *matrix) judge(t *testing.T, tool tool, p program, out map[int][2]string) {
 	seen, failed, why := map[string]bool{}, map[string]bool{}, map[string]string{}
 	var order []string
@@ -281,7 +278,8 @@ func (m *matrix) judge(t *testing.T, tool tool, p program, out map[int][2]string
 
 var tags = regexp.MustCompile(`\[REDACTED:v:[0-9a-f]{8}\]`)
 
-// leak returns what of the values is left in what p printed, or what else was masked; "" if nothing.
+// leak returns the part of the values that is left in the output of p, or other text that was masked; "" if there is
+// none.
 func (p program) leak(it item, out [2]string) string {
 	var masked [2]string
 	for n, s := range it.twin {
@@ -304,8 +302,8 @@ func (p program) leak(it item, out [2]string) string {
 	return ""
 }
 
-// beside reports whether what differs in the masked texts is beside the value: that in one
-// of them a symbol more is masked that stands next to it.
+// beside reports whether the masked texts differ only beside the value: in one of them one more adjacent symbol is
+// masked.
 func (p program) beside(out, masked [2]string) bool {
 	before := max(0, differ(out[0], out[1]))
 	after := 0
@@ -323,7 +321,7 @@ func (p program) beside(out, masked [2]string) bool {
 	return middle[0] == middle[1]
 }
 
-// differ returns where a and b begin to differ, -1 if they are equal.
+// differ returns the position at which a and b first differ, or -1.
 func differ(a, b string) int {
 	if a == b {
 		return -1

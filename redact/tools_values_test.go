@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// valueClass is a kind of values that the tools write differently.
+// valueClass is a kind of values that the tools write in a specific way.
 type valueClass struct {
 	name string
 	make func(rng *rand.Rand, i int) string // the i-th value
@@ -68,7 +68,7 @@ func valueClasses() []valueClass {
 			return "{\n  \"id\": \"" + pick(rng, 20, []rune(alnum)) + "\",\n  \"key\": \"" + pick(rng, 30, []rune(alnum)) + "\"\n}"
 		}},
 		{"prefix", func(rng *rand.Rand, i int) string {
-			return pick(rng, 9+8*(i%3), []rune(alnum)) // prefixes makes them that
+			return pick(rng, 9+8*(i%3), []rune(alnum)) // prefixes adds prefixes
 		}},
 		{"base64", func(rng *rand.Rand, i int) string {
 			return base64.StdEncoding.EncodeToString([]byte(bytes(rng, 12+3*rng.IntN(10)+i%3)))
@@ -91,7 +91,7 @@ func between(from, to rune) (list []rune) {
 	return list
 }
 
-// pick returns n characters that the rng takes from a list.
+// pick returns n random characters of a list.
 func pick(rng *rand.Rand, n int, from []rune) string {
 	out := make([]rune, n)
 	for i := range out {
@@ -100,7 +100,7 @@ func pick(rng *rand.Rand, n int, from []rune) string {
 	return string(out)
 }
 
-// key returns a private key as openssl and ssh-keygen write them.
+// key returns a private key in the format of openssl and ssh-keygen.
 func key(rng *rand.Rand, i int) string {
 	seed := noise(rng, ed25519.SeedSize)
 	if i%2 == 0 {
@@ -122,14 +122,13 @@ func key(rng *rand.Rand, i int) string {
 	return string(keyfile.EncodeToMemory(&keyfile.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 }
 
-// values makes n pairs of a class, from the first-th on, a multiple of 3: a value, and another in which as many
-// characters as can be are others, but of the same kind and in the same number,
-// so that a tool has to write both alike. None ends with a single quote: what a shell writes for that
-// ends with one more, which is not masked.
+// values makes n pairs of a class, beginning with the first-th, a multiple of 3: a value, and another in which as many
+// characters as possible differ, but with the same kinds and numbers, so that a tool must write both in the same way.
+// None ends with a single quote: the shell's form of it ends with one more, which is not masked.
 func (c valueClass) values(rng *rand.Rand, first, n int) (list [][2]string) {
 	for i := first; len(list) < n; {
 		a := c.make(rng, i)
-		if c.name == "prefix" && i%3 > 0 { // the one before goes on
+		if c.name == "prefix" && i%3 > 0 { // the one before continues
 			a = list[len(list)-1][0] + a
 		}
 		b := other(a)
@@ -146,8 +145,8 @@ func (c valueClass) values(rng *rand.Rand, first, n int) (list [][2]string) {
 	return list
 }
 
-// other moves the characters of each kind around so that none stays where it
-// was, unless half of its kind are the same. The lines around a key stay, and the marks in lines.
+// other permutes the characters of each kind so that none stays at its position, unless half of its kind are equal. The
+// lines around a key, and the separators in lines, are kept.
 func other(a string) string {
 	units := inCharacters(a)
 	groups := map[string][]int{}
@@ -185,7 +184,7 @@ func other(a string) string {
 	return strings.Join(out, "")
 }
 
-// inCharacters cuts s into characters and bytes that are none.
+// inCharacters splits s into characters and invalid bytes.
 func inCharacters(s string) (list []string) {
 	for len(s) > 0 {
 		_, n := utf8.DecodeRuneInString(s)
@@ -194,7 +193,7 @@ func inCharacters(s string) (list []string) {
 	return list
 }
 
-// kindOf returns the characters that may replace one: those that a tool treats alike.
+// kindOf returns the characters that may replace one: those that tools treat alike.
 func kindOf(u string) string {
 	for _, set := range []string{lowers, uppers, decimals, specials} {
 		if strings.Contains(set, u) {
@@ -212,7 +211,7 @@ func kindOf(u string) string {
 	return "byte"
 }
 
-// surrounding is what a value stands between.
+// surrounding is the text around a value.
 type surrounding struct{ before, after string }
 
 var surroundings = []surrounding{
@@ -222,7 +221,7 @@ var surroundings = []surrounding{
 
 func (s surrounding) around(value string) string { return s.before + value + s.after }
 
-// whole is a text with values between surroundings that take turns.
+// whole returns a text with values between alternating surroundings.
 func whole(values []string) string {
 	var out strings.Builder
 	for i, v := range values {
@@ -232,7 +231,7 @@ func whole(values []string) string {
 	return out.String()
 }
 
-// lettered leaves out pairs of values that end with a special character: more than those may be masked.
+// lettered omits pairs of values that end with a special character: more than those may be masked.
 func lettered(pairs [][2]string) [][2]string {
 	return slices.DeleteFunc(slices.Clone(pairs), func(p [2]string) bool {
 		return strings.ContainsAny(p[0][len(p[0])-1:]+p[1][len(p[1])-1:], strings.ReplaceAll(specials, "}", ""))

@@ -2,23 +2,22 @@ package redact
 
 import "bytes"
 
-// Watch looks for values in a text that arrives in pieces and is passed on as it is.
-// It finds what a Stream masks, at any split. It is not safe for concurrent use;
-// values may be added meanwhile. It panics if the text cannot be scanned.
+// Watch searches for values in a text that arrives in pieces and is passed on unchanged. It finds what a Stream masks,
+// at any split. It is not safe for concurrent use; values may be added meanwhile. It panics if the text cannot be
+// scanned.
 type Watch struct {
 	redactor *Redactor
 	scanner  scanner
-	buf      []byte // what is held back
+	buf      []byte // the held-back text
 }
 
-// Watch returns a Watch at the beginning of a text.
+// Watch returns a Watch for a new text.
 func (r *Redactor) Watch() *Watch {
 	return &Watch{redactor: r, scanner: newScanner(r.rules.Load())}
 }
 
-// Write takes the next piece of text. It returns the stretches that are values in some form,
-// or markers, as they stand in the text. held is how many bytes at the end can belong to a
-// value that is not whole yet.
+// Write processes the next piece of text. It returns the parts of the text that are values in some form, or markers.
+// held is the number of bytes at the end that can belong to an incomplete value.
 func (w *Watch) Write(p []byte) (found [][]byte, held int) {
 	w.refresh()
 	if w.scanner.rules.index == nil {
@@ -33,7 +32,7 @@ func (w *Watch) Write(p []byte) (found [][]byte, held int) {
 	return found, len(w.buf)
 }
 
-// End returns what is found at the end of the text.
+// End returns the parts found at the end of the text.
 func (w *Watch) End() (found [][]byte) {
 	w.refresh()
 	w.scanner.end(w.buf, false)
@@ -42,7 +41,7 @@ func (w *Watch) End() (found [][]byte) {
 	return found
 }
 
-// refresh takes over values added since the last call: what is held is scanned again.
+// refresh uses the values that were added since the last call: it scans the held-back text again.
 func (w *Watch) refresh() {
 	if now := w.redactor.rules.Load(); now != w.scanner.rules {
 		w.scanner = scannerAfter(now, w.scanner.prev)

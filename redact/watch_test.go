@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestWatch compares with Find and Stream: at every split the value is found, and never did
-// all of it leave before.
+// TestWatch compares with Find and Stream: at every split the value is found before all of it is passed on.
 func TestWatch(t *testing.T) {
 	value := []byte("s3cr3t/Value+with-28-bytes==")
 	r := New([]byte("key"))
@@ -29,13 +28,13 @@ func TestWatch(t *testing.T) {
 				t.Fatalf("%q split at %d: %q", text, at, found)
 			}
 			if len(one) == 0 && len(r.Find(text[:left])) > 0 {
-				t.Fatalf("%q split at %d: all of it left unseen", text, at)
+				t.Fatalf("%q split at %d: all of it was passed on before it was found", text, at)
 			}
 		}
 	}
 }
 
-// TestWatchBytewise feeds one byte at a time, with a value that is added meanwhile.
+// TestWatchBytewise passes one byte at a time, with a value that is added meanwhile.
 func TestWatchBytewise(t *testing.T) {
 	value := []byte("another-secret-value")
 	r := New([]byte("key"))
@@ -50,7 +49,7 @@ func TestWatchBytewise(t *testing.T) {
 		}
 		f, held := w.Write(text[i : i+1])
 		if found = append(found, f...); len(found) == 0 && i >= 100 && held < i+1-100 {
-			t.Fatalf("byte %d: only %d are held", i, held)
+			t.Fatalf("byte %d: only %d are held back", i, held)
 		}
 	}
 	if found = append(found, w.End()...); len(found) == 0 || !bytes.Equal(found[0], value) {

@@ -6,7 +6,7 @@ import (
 )
 
 // word describes how a dump writes words of bytes of a little-endian machine: od -tx4, hexdump, xxd -e. A value may
-// begin within one: only the words that have no other bytes are compared, and those before and after them, which have
+// begin within a word: only the words that have only its bytes are compared, and those before and after them, which have
 // bytes of the value and of its neighbours, are masked.
 //
 //	bytes       k q z h  u n t e  r 2 - h  u n t e  r 2 ! !

@@ -17,7 +17,7 @@ import (
 
 const benchSize = 1 << 20
 
-// prose is what build tools print.
+// prose is typical build output.
 func prose() []byte {
 	var out bytes.Buffer
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -28,7 +28,7 @@ func prose() []byte {
 	return out.Bytes()[:benchSize]
 }
 
-// requests is what a server logs, with the words that rules look for in each line.
+// requests is a server's log, with keywords of rules in each line.
 func requests() []byte {
 	var out bytes.Buffer
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -40,7 +40,7 @@ func requests() []byte {
 	return out.Bytes()[:benchSize]
 }
 
-// source is the Go of this repository.
+// source is the Go source of this repository.
 func source(t testing.TB) []byte {
 	t.Helper()
 	var all []byte
@@ -73,8 +73,7 @@ func BenchmarkFind(b *testing.B) {
 	b.Run("argument", func(b *testing.B) { find(b, rs, []byte("--message=first version of the key server")) })
 }
 
-// find reports, beside the time that passed, megabytes for each second of CPU,
-// which says more when the machine has other things to do.
+// find also reports megabytes per second of CPU time, which does not depend on other load on the machine.
 func find(b *testing.B, rs *Rules, text []byte) {
 	b.SetBytes(int64(len(text)))
 	hits, began := 0, cpu(b)
@@ -96,7 +95,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// worst are texts that someone made to cost time.
+// worst are texts that are made to be expensive.
 func worst() map[string][]byte {
 	fill := func(unit string) []byte { return bytes.Repeat([]byte(unit), benchSize/len(unit)+1)[:benchSize] }
 	all := map[string][]byte{
@@ -160,8 +159,7 @@ func BenchmarkWorst(b *testing.B) {
 	}
 }
 
-// BenchmarkTiers is the whole redactor with a hundred values, with and without
-// the rules, nothing found.
+// BenchmarkTiers measures the whole redactor with a hundred values, with and without rules, for text without secrets.
 func BenchmarkTiers(b *testing.B) {
 	texts := map[string][]byte{"build": prose(), "requests": requests()}
 	for name, detectors := range map[string][]redact.Detector{"values": nil, "values+rules": {rules(b)}} {

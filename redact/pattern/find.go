@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	slack      = utf8.UTFMax // what stands before a match, for assertions
-	maxToken   = 64          // bytes of a word at the end that a literal may still follow
-	lineBefore = 64          // bytes of a line that an allowlist sees before a match
+	slack      = utf8.UTFMax // bytes before a match, for assertions
+	maxToken   = 64          // bytes of a word at the end that may precede a literal
+	lineBefore = 64          // bytes of a line before a match for allowlists
 	lineAfter  = 256         // and after it
 	maxCached  = 16 << 20    // bytes of automata that an idle scanner keeps
 )
@@ -18,27 +18,26 @@ const (
 type scanner struct {
 	*Rules
 	fore, back []*cache // by factor; nil: not used yet
-	cached     int      // bytes that the caches have taken, about
+	cached     int      // approximate size of the caches, in bytes
 	runs       []run    // by factor
-	used       []int    // factors that have had a run in this text
-	open       []run    // runs that came to the end of the text
+	used       []int    // factors with a run in this text
+	open       []run    // runs that reached the end of the text
 	text       []byte
 	from       int
-	end        bool // no more text comes
+	end        bool // no more text follows
 	window     []byte
 
 	zones   []zone
 	matches []match
 }
 
-// run is the reading of what comes after a literal. When another literal of the
-// same factor comes before it has ended it goes on for that one too if it covers
-// it; else it is brought to its end first. So each byte is read a few times at most.
+// run matches the expression after a literal. If another literal of the same factor occurs before it has ended, the run
+// continues for both if it covers the second; otherwise it is finished first. So each byte is read only a few times.
 type run struct {
 	factor  int
 	state   state
-	pos     int // what was read ends here
-	limit   int // where reading ends
+	pos     int // end of the text that was read
+	limit   int // maximum of pos
 	zone    zone
 	matched bool
 	live    bool
@@ -49,8 +48,8 @@ type run struct {
 type zone struct {
 	rule, factor int
 	start, end   int
-	literal      int  // where the literal stands that led here
-	several      bool // other literals led here as well
+	literal      int  // position of the literal that caused the zone
+	several      bool // other literals caused it too
 }
 
 // match is a match of a rule, with or without a secret.
@@ -71,16 +70,13 @@ func (rs *Rules) Find(dst []redact.Hit, text []byte) []redact.Hit {
 	return hits
 }
 
-// Before is how many bytes before from Follow looks at.
+// Before returns the number of bytes before from that Follow needs.
 func (rs *Rules) Before() int { return maxBefore + slack }
 
-// Follow is Find for a text that comes in pieces: see redact.Follower. What it
-// leaves open until more is there:
+// Follow is Find for a text that arrives in pieces: see redact.Follower. It leaves open:
 //
-//   - a literal that has only begun, and what may come before one that ends a
-//     secret: at most the last 64 bytes, if they are of one word
-//   - from a literal on, as long as its rule can still match: mostly to the end of
-//     its line, for a private key up to its last line, at most Reach bytes
+//   - an incomplete literal, and text before a literal at which a secret may end: at most the last 64 bytes, if they are of one word
+//   - text from a literal on, as long as its rule can still match: usually to the end of its line, for a private key up to its last line, at most Reach bytes
 func (rs *Rules) Follow(dst []redact.Hit, text []byte, from int, end bool) (hits []redact.Hit, open int) {
 	s := rs.scanner()
 	s.begin(text, from, end)
@@ -101,7 +97,7 @@ func (s *scanner) begin(text []byte, from int, end bool) {
 	s.used, s.open, s.zones, s.matches = s.used[:0], s.open[:0], s.zones[:0], s.matches[:0]
 }
 
-// clear forgets the text, and the automata if they have grown large.
+// clear removes the text, and the automata if they have become large.
 func (s *scanner) clear() {
 	clear(s.window)
 	s.text = nil
@@ -115,7 +111,7 @@ func (s *scanner) clear() {
 	}
 }
 
-// scan looks for literals and returns from where on one may have begun.
+// scan searches for literals and returns the position from which on one may have begun.
 func (s *scanner) scan() (open int) {
 	text, from := s.text, s.from
 	w := s.words
@@ -150,14 +146,14 @@ func (s *scanner) occur(list []occurrence, end int) {
 	}
 }
 
-// preceded reports whether what must come before a literal can be there.
+// preceded reports whether the text before a literal can match.
 func (s *scanner) preceded(factor, literal int) bool {
 	_, ok := s.leftmost(factor, literal, 0, false)
 	return ok
 }
 
-// leftmost reads what comes before a literal, as if text began at least, and
-// returns where the longest match of it begins, or just any.
+// leftmost matches the expression before a literal, as if text began at least, and returns the start of the longest
+// match, or of any.
 func (s *scanner) leftmost(factor, literal, least int, longest bool) (start int, ok bool) {
 	c := s.back[factor]
 	if c == nil {
@@ -185,8 +181,7 @@ func (s *scanner) leftmost(factor, literal, least int, longest bool) (start int,
 	return start, ok
 }
 
-// within reports whether a rune of more than one byte has begun before i and
-// goes on there.
+// within reports whether a rune of more than one byte began before i and continues there.
 func within(text []byte, i int) bool {
 	if i == len(text) || utf8.RuneStart(text[i]) {
 		return false
@@ -199,7 +194,7 @@ func within(text []byte, i int) bool {
 	return false
 }
 
-// start starts a run after a literal, unless the run that is on covers it.
+// start starts a run after a literal, unless the current run covers it.
 func (s *scanner) start(factor, start, end int) {
 	p, r := s.factors[factor], &s.runs[factor]
 	if r.live {
@@ -232,7 +227,7 @@ func (s *scanner) start(factor, start, end int) {
 	r.state = s.fore[factor].begin(kindOf(s.text[end-1]))
 }
 
-// advance reads on to to, and closes the run when nothing more can match.
+// advance reads up to to, and closes the run when nothing more can match.
 func (s *scanner) advance(factor, to int) {
 	r := &s.runs[factor]
 	to = min(to, r.limit, len(s.text))
@@ -278,8 +273,7 @@ func (s *scanner) read(c *cache, r *run, to int) {
 	}
 }
 
-// close ends a run. Its zone holds one byte more than what was read, so that
-// its end is not taken for that of the text.
+// close ends a run. Its zone has one byte more than was read, so that its end is not mistaken for that of the text.
 func (s *scanner) close(r *run) {
 	r.live = false
 	if r.matched {
@@ -288,8 +282,8 @@ func (s *scanner) close(r *run) {
 	}
 }
 
-// finish brings all runs to the end of the text, and returns from where on
-// there may be a match if more comes.
+// finish advances all runs to the end of the text, and returns the position from which on more text may complete a
+// match.
 func (s *scanner) finish() (open int) {
 	for _, factor := range s.used {
 		if s.runs[factor].live {

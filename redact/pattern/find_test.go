@@ -21,8 +21,8 @@ func rules(t testing.TB) *Rules {
 	return rs
 }
 
-// oracle is the slow search: each expression over the whole text, one match
-// after the other. Rules that are tried near a keyword only are left out.
+// oracle is the slow search: each expression over the whole text, one match after the other. It omits rules that are
+// applied only near a keyword.
 func oracle(rs *Rules, text []byte) []match {
 	s := newScanner(rs)
 	s.begin(text, 0, true)
@@ -42,7 +42,7 @@ func oracle(rs *Rules, text []byte) []match {
 	return s.matches
 }
 
-// windowed is what Find does, short of putting matches of several rules together.
+// windowed is Find, without merging the matches of several rules.
 func windowed(rs *Rules, text []byte) []match {
 	s := rs.scanner()
 	s.begin(text, 0, true)
@@ -72,7 +72,7 @@ func withoutPlain(rs *Rules, list []match) []match {
 func compare(t testing.TB, rs *Rules, text []byte) {
 	t.Helper()
 	want, got := withoutPlain(rs, oracle(rs, text)), withoutPlain(rs, windowed(rs, text))
-	if strings.ContainsAny(string(text), "ſ\u212a") { // literals with these instead of s and k are not found
+	if strings.ContainsAny(string(text), "ſ\u212a") { // literals with these characters are not found
 		want = slices.DeleteFunc(want, func(m match) bool { return !slices.Contains(got, m) })
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -87,7 +87,7 @@ func show(text []byte, list []match) (out []string) {
 	return out
 }
 
-// soup is text made of what the rules look for, whole, cut and changed.
+// soup is text made of the rules' strings, complete, truncated and changed.
 func soup(rng *rand.Rand, rs *Rules) []byte {
 	noise := []string{" ", "\n", "\"", "'", "=", ": ", "`;", "\\n", ",", "é", "ſ", "\u212a", "\xff", "\x80", "\r\n", "word ", "key", "token=", "curl ", " -u ", "-H ", "Authorization: ", "0123456789abcdef", "secret: "}
 	var b []byte
@@ -127,7 +127,7 @@ func TestFindAgainstOracle(t *testing.T) {
 	}
 }
 
-// Texts that were made to cost time are full of matches that overlap.
+// Texts that are made to be expensive have many overlapping matches.
 func TestWorstAgainstOracle(t *testing.T) {
 	rs := rules(t)
 	for name, text := range worst() {

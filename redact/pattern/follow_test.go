@@ -11,9 +11,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// follow gives text to Follow in pieces of the given lengths, as a stream does
-// that keeps no more than it must, and returns the hits in the whole and the
-// most that was held back.
+// follow passes text to Follow in pieces of the given lengths, like a stream that buffers as little as possible, and
+// returns the hits in the whole text and the maximum that was held back.
 func follow(t testing.TB, rs *Rules, text []byte, cuts []int) (all []redact.Hit, held int) {
 	t.Helper()
 	kept, gone, from := []byte{}, 0, 0 // kept[0] is text[gone]
@@ -69,7 +68,7 @@ func FuzzFollow(f *testing.F) {
 	})
 }
 
-// What a person waits for is not held back.
+// Text that a person waits for is not held back.
 func TestFollowHoldsLittle(t *testing.T) {
 	rs := rules(t)
 	for _, text := range []string{"", "$ ", "user@host:~/src$ ", "done.\n", "the key is lost, and so is what it was for\n", "no token today, and none tomorrow\n", "100% [####] \r", "a key; no token\t\n\n\n\n", "token = x\n"} {
@@ -90,7 +89,7 @@ func TestFollowHoldsLittle(t *testing.T) {
 	}
 }
 
-// However long a text that could become a match is, no more than Reach is held back.
+// However long a possible match is, at most Reach bytes are held back.
 func TestFollowIsBounded(t *testing.T) {
 	rs := rules(t)
 	for _, text := range []string{
@@ -107,7 +106,7 @@ func TestFollowIsBounded(t *testing.T) {
 	}
 }
 
-// The redactor's own stream, with values and rules, is what Bytes is of the whole.
+// The redactor's stream, with values and rules, returns the same as Bytes on the whole.
 func TestStreamAtAnySplit(t *testing.T) {
 	rs := rules(t)
 	r := redact.New(bytes.Repeat([]byte("k"), 32), rs)

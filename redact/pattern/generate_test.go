@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// sample returns a text that the expression matches, but for its assertions.
+// sample returns a text that the expression matches, except for its assertions.
 func sample(rng *rand.Rand, re *syntax.Regexp) string {
 	var b strings.Builder
 	write(rng, re, &b)
@@ -57,7 +57,7 @@ func repeat(rng *rand.Rand, re *syntax.Regexp, least, most int, b *strings.Build
 	}
 }
 
-// member returns a rune of a class, mostly one of ASCII if there are any.
+// member returns a rune of a class, preferably an ASCII one.
 func member(rng *rand.Rand, ranges []rune) rune {
 	var list []rune
 	for i := 0; i < len(ranges); i += 2 {

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// judge applies the rules to their zones. It returns from where on a match
-// waits for the rest of its line, which an allowlist is to see.
+// judge applies the rules to their zones. It returns the position from which on a match waits for the rest of its line,
+// which an allowlist needs.
 func (s *scanner) judge() (open int) {
 	open = len(s.text)
 	if len(s.zones) == 0 {
@@ -30,8 +30,8 @@ func (s *scanner) judge() (open int) {
 	return open
 }
 
-// apply adds the matches of a rule in its zones. Each begins after the one
-// before it has ended, as if the text began there.
+// apply adds the matches of a rule in its zones. Each begins after the end of the one before, as if the text began
+// there.
 func (s *scanner) apply(zones []zone) (open int) {
 	r, open, at := s.rules[zones[0].rule], len(s.text), 0
 	for i := 0; i < len(zones); {
@@ -53,7 +53,7 @@ func (s *scanner) apply(zones []zone) (open int) {
 	return open
 }
 
-// search looks for matches all over z.
+// search searches for matches anywhere in z.
 func (s *scanner) search(r *rule, z zone, at int) (end, open int) {
 	open = len(s.text)
 	for at = max(at, z.start); at < z.end; {
@@ -72,8 +72,8 @@ func (s *scanner) search(r *rule, z zone, at int) (end, open int) {
 	return at, open
 }
 
-// visit looks for matches where they must begin: as far before each literal as
-// the expression reaches. Zones are in the order in which matches in them begin.
+// visit searches for matches where they must begin: as far before each literal as the expression extends. Zones are
+// sorted by the start of their matches.
 func (s *scanner) visit(r *rule, zones []zone, at int) (end, open int) {
 	open = len(s.text)
 	for i := range zones {
@@ -123,8 +123,8 @@ func (s *scanner) matchAt(r *rule, start, at, end int) []int {
 	return m
 }
 
-// weigh adds a match. It returns where it begins if what of it is a secret
-// depends on the rest of the line, which is not there yet.
+// weigh adds a match. It returns the match's start if the rest of the line is needed to decide which part of it is a
+// secret.
 func (s *scanner) weigh(r *rule, m []int, at int) (open int) {
 	found, waits := s.secret(r, m, at)
 	s.matches = append(s.matches, found)
@@ -134,7 +134,7 @@ func (s *scanner) weigh(r *rule, m []int, at int) (open int) {
 	return len(s.text)
 }
 
-// secret returns the part of a match that is a secret, and whether that is still uncertain.
+// secret returns the part of a match that is a secret, and whether that is uncertain yet.
 func (s *scanner) secret(r *rule, m []int, at int) (found match, waits bool) {
 	text := s.text[at:]
 	found = match{start: at + m[0], end: at + m[1], generic: r.generic}
@@ -175,8 +175,7 @@ func (s *scanner) secret(r *rule, m []int, at int) (found match, waits bool) {
 	return found, waits
 }
 
-// line returns the lines that m stands in, as far as they are near it, and
-// whether more of them may come.
+// line returns the lines of m, as far as they are near it, and whether more of them may follow.
 func (s *scanner) line(m match) (line []byte, cut bool) {
 	start := max(0, m.start-lineBefore)
 	if i := bytes.LastIndexByte(s.text[start:m.start], '\n'); i >= 0 {
@@ -189,7 +188,7 @@ func (s *scanner) line(m match) (line []byte, cut bool) {
 	return s.text[start:end], m.end+lineAfter > len(s.text)
 }
 
-// settle moves open to the left until no match reaches across it.
+// settle moves open to the left until no match crosses it.
 func (s *scanner) settle(open int) int {
 	slices.SortFunc(s.matches, func(a, b match) int { return cmp.Compare(b.start, a.start) })
 	for _, m := range s.matches {
@@ -200,8 +199,7 @@ func (s *scanner) settle(open int) int {
 	return open
 }
 
-// hits adds what was found before open to dst. Hits that overlap become one, of
-// the rule that knows more than that it is some secret.
+// hits adds the hits before open to dst. It merges overlapping ones, and prefers a specific rule to a generic one.
 func (s *scanner) hits(dst []redact.Hit, open int) []redact.Hit {
 	slices.SortFunc(s.matches, func(a, b match) int {
 		return cmp.Or(cmp.Compare(a.hit.Start, b.hit.Start), cmp.Compare(b.hit.End, a.hit.End), cmp.Compare(a.hit.Rule, b.hit.Rule))

@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	maxLiterals = 64        // that one factor may have
-	maxChoices  = 16        // bytes of a class that is written out
+	maxLiterals = 64        // maximum per factor
+	maxChoices  = 16        // bytes of a class that is expanded
 	minLiteral  = 2         // bytes
-	maxBefore   = 256       // bytes that may come before a literal
-	endless     = 1_000_000 // width of what has no bound
-	maxSpan     = 4096      // bytes that what comes after a literal is followed
+	maxBefore   = 256       // bytes before a literal
+	endless     = 1_000_000 // width of an unbounded expression
+	maxSpan     = 4096      // bytes for which the expression after a literal is followed
 	maxBlock    = 16 << 10
 )
 
-// literal is a string as a regular expression has it.
+// literal is a literal string in a regular expression.
 type literal struct {
 	text string // in lower case
-	mask string // as long; the byte that it must be, or 0 where case does not matter
+	mask string // same length; the required byte, or 0 where case is ignored
 }
 
 func (l literal) matches(b []byte) bool {
@@ -30,16 +30,15 @@ func (l literal) matches(b []byte) bool {
 	return true
 }
 
-// factor is a regular expression taken apart at literals: every match is
-// before, one of literals, after. An expression has several when the literals
-// of its alternatives stand at different places.
+// factor is a regular expression split at literals: every match is before, one of literals, after. An expression has
+// several factors if the literals of its alternatives are at different positions.
 type factor struct {
 	literals      []literal
 	before, after []*syntax.Regexp // in the order of the text
 }
 
-// split splits the concatenation seq at the best place, and returns how good that place is; 0 when there is none. Four
-// bytes are rare enough in a text. Of such places the first is best, since a stream must hold back what comes before.
+// split splits the concatenation seq at the best position, and returns its quality; 0 if there is none. Four bytes are
+// rare enough in a text. The first of such positions is best, since a stream must hold back the text before it.
 func split(seq []*syntax.Regexp) (best []factor, score int) {
 	for i := range seq {
 		before := width(seq[:i]...)
@@ -81,8 +80,7 @@ func splitAt(seq []*syntax.Regexp, i int) ([]factor, int) {
 	return all, score
 }
 
-// flatten returns what re is a concatenation of. Captures are left out: factors
-// serve to find where a match may be, not what is in it.
+// flatten returns the elements of a concatenation, without captures: factors find where a match may be, not its groups.
 func flatten(re *syntax.Regexp) []*syntax.Regexp {
 	switch re.Op {
 	case syntax.OpCapture:
@@ -97,8 +95,7 @@ func flatten(re *syntax.Regexp) []*syntax.Regexp {
 	return []*syntax.Regexp{re}
 }
 
-// stretch returns the strings of the longest beginning of seq that has few, and how
-// many elements that is.
+// stretch returns the strings of the longest prefix of seq with few strings, and its number of elements.
 func stretch(seq []*syntax.Regexp) (list []literal, n int) {
 	list = []literal{{}}
 	for _, re := range seq {
@@ -168,8 +165,7 @@ func spellRunes(runes []rune, fold bool) ([]literal, bool) {
 	return []literal{{string(text), string(mask)}}, true
 }
 
-// spellClass leaves out the two letters beyond ASCII that fold to k and s, which
-// a class has only because case does not matter.
+// spellClass omits the two letters beyond ASCII that fold to k and s, which a class has only because case is ignored.
 func spellClass(ranges []rune) ([]literal, bool) {
 	if len(ranges) > 2*maxChoices || len(ranges) > 0 && ranges[1]-ranges[0] >= maxChoices {
 		return nil, false
@@ -214,7 +210,7 @@ func unique(list []literal) []literal {
 	return out
 }
 
-// width returns how many bytes the concatenation of list can match at most.
+// width returns the maximum length, in bytes, of a match of the concatenation of list.
 func width(list ...*syntax.Regexp) int {
 	n := 0
 	for _, re := range list {
@@ -227,7 +223,7 @@ func widthOf(re *syntax.Regexp) int {
 	switch re.Op {
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase != 0 {
-			return 3 * len(re.Rune) // k and s have relatives of two and three bytes
+			return 3 * len(re.Rune) // k and s fold to runes of two and three bytes
 		}
 		return len(string(re.Rune))
 	case syntax.OpCharClass:
@@ -254,8 +250,8 @@ func widthOf(re *syntax.Regexp) int {
 	return width(re.Sub...)
 }
 
-// span is how far the concatenation of list is followed: to its end if it has
-// one, else farther for a block of several lines.
+// span returns how far the concatenation of list is followed: to its end if it is bounded, otherwise farther for a block
+// of several lines.
 func span(list []*syntax.Regexp) int {
 	n := width(list...)
 	if n <= maxSpan {
@@ -269,8 +265,7 @@ func span(list []*syntax.Regexp) int {
 	return maxSpan
 }
 
-// isBlock reports whether re repeats, without a bound, a class that has line
-// breaks and letters.
+// isBlock reports whether re has an unbounded repetition of a class with line breaks and letters.
 func isBlock(re *syntax.Regexp) bool {
 	if widthOf(re) < endless {
 		return false
@@ -309,7 +304,7 @@ func isLetter(b byte) bool { return 'a' <= lower(b) && lower(b) <= 'z' }
 
 func isWord(b byte) bool { return isLetter(b) || '0' <= b && b <= '9' || b == '_' }
 
-// reversed returns an expression for what re matches, read backwards.
+// reversed returns an expression for the reversed matches of re.
 func reversed(re *syntax.Regexp) *syntax.Regexp {
 	out := *re
 	out.Sub = make([]*syntax.Regexp, len(re.Sub))

@@ -8,19 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// machine is a regular expression that is matched from a fixed place on, byte
-// by byte, to learn whether it can match and when it no longer can. It never
-// changes; the automaton that comes out of it is in a cache.
+// machine is a regular expression that is matched from a fixed position on, byte by byte, to find whether it can match
+// and when it no longer can. It never changes; its automaton is in a cache.
 //
-// Runes beyond ASCII are treated alike, and a byte that continues one may or may
-// not count as a rune of its own, as it does in text that is no UTF-8. So a
-// machine can take for a match what is none, but not the reverse.
+// Runes beyond ASCII are not distinguished, and a byte that continues one may or may not count as a separate rune, as in
+// invalid UTF-8. So a machine can accept text that the expression does not match, but not reject a match.
 type machine struct {
 	prog  *syntax.Prog
-	lazy  bool // it has lazy repetitions without a bound
+	lazy  bool // it has unbounded lazy repetitions
 	class [256]uint8
-	width int32  // classes, and one more for the end of the text
-	bytes []byte // one of each class
+	width int32  // number of classes, plus one for the end of the text
+	bytes []byte // one byte of each class
 }
 
 func newMachine(list []*syntax.Regexp) (*machine, error) {
@@ -40,7 +38,7 @@ func isLazy(re *syntax.Regexp) bool {
 	return slices.ContainsFunc(re.Sub, isLazy)
 }
 
-// classes cuts the bytes into ranges that no instruction distinguishes.
+// classes splits the bytes into ranges that no instruction distinguishes.
 func (m *machine) classes() {
 	var cut [257]bool
 	edge := func(lo, hi rune) {
@@ -95,7 +93,7 @@ func matches(in *syntax.Inst, b byte) bool {
 	return false
 }
 
-// What stood before the place where a machine is, as far as assertions ask.
+// The kind of character before a machine's position, for assertions.
 const (
 	nothing = iota
 	word
@@ -116,12 +114,11 @@ func kindOf(b byte) int {
 	return otherwise
 }
 
-// maxStates bounds a cache, which is emptied when it has that many.
+// maxStates bounds a cache; a full cache is emptied.
 const maxStates = 2048
 
-// A state of a cache is the offset of its row, 0 the one from which nothing
-// matches. An edge is the next state times two, plus one if the expression
-// matched before the byte that was read. unknown edges have not been taken yet.
+// A state of a cache is the offset of its row; from state 0 nothing matches. An edge is the next state times two, plus
+// one if the expression matched before the byte. unknown edges have not been computed yet.
 type state = int32
 
 const (
@@ -129,17 +126,15 @@ const (
 	unknown state = -1
 )
 
-// cache is the automaton of a machine as far as it has been needed: the subset
-// construction, done lazily (as in RE2). It is not safe for concurrent use.
+// cache is the automaton of a machine, as far as it has been needed: the lazy subset construction (as in RE2). It is not
+// safe for concurrent use.
 //
-// For an expression with lazy repetitions the ways to go on are kept in order of
-// preference, and those behind one that has matched are dropped: the expression
-// would not take them either, and is not followed beyond its match. That holds for
-// ASCII only, where a match is certain, and for one beginning; a position that is
-// blurred has no order.
+// For an expression with lazy repetitions the threads are in order of preference, and those after one that has matched
+// are dropped: the expression would not use them, and is not followed beyond its match. This applies only to ASCII,
+// where a match is certain, and to one start; a blurred position has no order.
 type cache struct {
 	*machine
-	back   bool // read backwards: where the expression matches counts, and not only whether
+	back   bool // read backwards: the position of a match is needed, and not only its existence
 	taken  *int
 	edges  []int32
 	nodes  []position // by state / width
@@ -154,15 +149,15 @@ type cache struct {
 	key     []byte
 }
 
-// position is where a machine can be: at any of these instructions, after kind.
+// position is a set of states of a machine: at any of these instructions, after kind.
 type position struct {
 	at      []uint32
 	kind    int
 	blurred bool
-	covers  int8 // whether at holds the beginning of the expression: 0 unknown, 1 yes, -1 no
+	covers  int8 // whether at contains the start of the expression: 0 unknown, 1 yes, -1 no
 }
 
-// newCache returns an empty cache that adds to taken, in bytes, as it grows.
+// newCache returns an empty cache that adds its growth to taken, in bytes.
 func newCache(m *machine, back bool, taken *int) *cache {
 	c := &cache{machine: m, back: back, taken: taken, seen: make([]uint32, len(m.prog.Inst))}
 	c.reset()
@@ -179,7 +174,7 @@ func (c *cache) reset() {
 	c.start = [kinds]state{}
 }
 
-// begin returns the state before anything was read.
+// begin returns the initial state.
 func (c *cache) begin(kind int) state {
 	if c.start[kind] == dead {
 		c.start[kind] = c.intern([]uint32{uint32(c.prog.Start)}, kind, c.back || !c.lazy)
@@ -187,7 +182,7 @@ func (c *cache) begin(kind int) state {
 	return c.start[kind]
 }
 
-// blur returns the state without order for what is in s.
+// blur returns the state for the instructions of s without order.
 func (c *cache) blur(s state) state {
 	p := &c.nodes[s/c.width]
 	if p.blurred {
@@ -223,8 +218,8 @@ func (c *cache) intern(at []uint32, kind int, blurred bool) state {
 	return s
 }
 
-// take fills in an edge that is unknown. When the cache is full it is emptied
-// first, so states that the caller holds are no longer valid but the one returned.
+// take computes an unknown edge. If the cache is full it is emptied first, which invalidates the caller's states except
+// for the returned one.
 func (c *cache) take(s state, class int32) (edge int32) {
 	if len(c.nodes) >= maxStates {
 		p := c.nodes[s/c.width]
@@ -247,10 +242,10 @@ func (c *cache) take(s state, class int32) (edge int32) {
 	}
 	matched := in.matched
 	if !c.back {
-		// A match that is certain already, and all there is, ends the run here.
+		// A certain and complete match ends the run here.
 		_, then := c.follow(nil, at, blurred, 0)
 		matched = matched || then.matched
-		if then.matched && !then.more && b < utf8.RuneSelf { // else the rest of the rune is still to come
+		if then.matched && !then.more && b < utf8.RuneSelf { // otherwise the rest of the rune is missing
 			at = nil
 		}
 	}
@@ -262,11 +257,11 @@ func (c *cache) take(s state, class int32) (edge int32) {
 	return edge
 }
 
-// reached is what follow came by: a match, and in front of it, or anywhere if
-// there is no order, instructions that may still match.
+// reached is the result of follow: a match, and before it, or anywhere if there is no order, instructions that may still
+// match.
 type reached struct{ matched, more bool }
 
-// follow adds to dst the instructions that read a rune next, if flags hold.
+// follow adds to dst the instructions that read a rune next, if flags apply.
 func (c *cache) follow(dst, at []uint32, blurred bool, flags syntax.EmptyOp) ([]uint32, reached) {
 	var r reached
 	c.round++
@@ -306,7 +301,7 @@ func (c *cache) follow(dst, at []uint32, blurred bool, flags syntax.EmptyOp) ([]
 	return dst, r
 }
 
-// advance returns where reading b leads from instructions that read.
+// advance returns the instructions after reading b.
 func (c *cache) advance(at []uint32, b byte, read bool) []uint32 {
 	c.scratch = c.scratch[:0]
 	if !read {
@@ -332,8 +327,8 @@ func (c *cache) atEnd(s state) bool {
 	return edge&1 != 0
 }
 
-// covered reports whether all that matches from here on when a match begins
-// here also matches when the machine is in s and blurred.
+// covered reports whether all text that matches when a match begins here also matches when the machine is in s and
+// blurred.
 func (c *cache) covered(s state) bool {
 	p := &c.nodes[s/c.width]
 	if p.covers == 0 {
@@ -345,7 +340,7 @@ func (c *cache) covered(s state) bool {
 	return p.covers > 0
 }
 
-// holdsStart compares what can be read next, for each way in which the text may go on.
+// holdsStart compares the next instructions, for each way in which the text may continue.
 func (c *cache) holdsStart(p *position) bool {
 	for _, next := range runeOf {
 		flags := syntax.EmptyOpContext(runeOf[p.kind], next)

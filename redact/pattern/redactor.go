@@ -2,7 +2,7 @@ package pattern
 
 import "github.com/custody-project/custody/redact"
 
-// NewRedactor returns a redactor that also masks what looks like a secret. tag is the key of its tags.
+// NewRedactor returns a redactor that also masks what the rules find. tag is the key of its tags.
 func NewRedactor(tag []byte) (*redact.Redactor, error) {
 	patterns, err := New()
 	if err != nil {

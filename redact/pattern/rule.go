@@ -11,17 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// rule is one of gitleaks' rules. It never changes; expressions are compiled
-// when they are first needed, since a run needs few of them.
+// rule is a gitleaks rule. It never changes; its expression is compiled on first use, since a run needs few of them.
 type rule struct {
 	id      string
-	generic bool // gives way to others
+	generic bool // other rules have precedence
 	group   int  // of the secret; 0: the first that is not empty
 	entropy float64
-	allow   []*allowlist // the rule's own and those for all rules
+	allow   []*allowlist // the rule's and the global ones
 
 	source    string
-	fromStart bool // the expression asks for the beginning of the text
+	fromStart bool // the expression asserts the beginning of the text
 	once      sync.Once
 	re        *regexp.Regexp
 	onceAt    sync.Once
@@ -29,25 +28,24 @@ type rule struct {
 }
 
 func (r *rule) regexp() *regexp.Regexp {
-	r.once.Do(func() { r.re = regexp.MustCompile(r.source) }) // it was parsed by New
+	r.once.Do(func() { r.re = regexp.MustCompile(r.source) }) // New has parsed it
 	return r.re
 }
 
-// anchored matches the expression after the first rune of a text only, which is
-// there for the assertions.
+// anchored matches the expression only after the first rune of a text, which is the context for assertions.
 func (r *rule) anchored() *regexp.Regexp {
 	r.onceAt.Do(func() { r.reAt = regexp.MustCompile(`\A(?s:.)(?:` + r.source + `)`) })
 	return r.reAt
 }
 
-// What an allowlist's expressions are matched against.
+// The text to which an allowlist's expressions are applied.
 const (
 	onSecret = ""
 	onMatch  = "match"
 	onLine   = "line"
 )
 
-// allowlist recognises what is not a secret: if all of its conditions hold, or one of them.
+// allowlist recognizes text that is not a secret: if all of its conditions apply, or one of them.
 type allowlist struct {
 	target  string
 	and     bool
@@ -57,8 +55,7 @@ type allowlist struct {
 	re      *regexp.Regexp
 }
 
-// newAllowlist returns nil for one that can never allow anything here, where
-// there are neither paths nor commits.
+// newAllowlist returns nil for an allowlist that never applies here, since there are neither paths nor commits.
 func newAllowlist(a rawAllowlist) (*allowlist, error) {
 	out := &allowlist{target: a.RegexTarget, sources: a.Regexes, stop: newStopwords(a.StopWords)}
 	if out.target == "secret" {
@@ -83,12 +80,11 @@ func newAllowlist(a rawAllowlist) (*allowlist, error) {
 	return out, nil
 }
 
-// joined puts the expressions together as gitleaks does: a flag at the head of
-// one holds for those after it.
+// joined joins the expressions as gitleaks does: a flag at the start of one applies to those after it.
 func (a *allowlist) joined() string { return "(?:" + strings.Join(a.sources, "|") + ")" }
 
 func (a *allowlist) regexp() *regexp.Regexp {
-	a.once.Do(func() { a.re = regexp.MustCompile(a.joined()) }) // it was parsed by newAllowlist
+	a.once.Do(func() { a.re = regexp.MustCompile(a.joined()) }) // newAllowlist has parsed it
 	return a.re
 }
 
@@ -107,7 +103,7 @@ func (a *allowlist) allows(secret, match, line []byte) bool {
 	return (len(a.stop) == 0 || a.stop.in(secret)) && (len(a.sources) == 0 || listed())
 }
 
-// stopwords are words that a secret does not contain, by their first two bytes.
+// stopwords are words that secrets do not contain, by their first two bytes.
 type stopwords map[[2]byte][]string
 
 func newStopwords(list []string) stopwords {
@@ -136,8 +132,7 @@ func (s stopwords) in(secret []byte) bool {
 	return false
 }
 
-// entropy is Shannon's, in bits for each rune, reckoned as gitleaks does: with
-// the number of bytes as the total.
+// entropy returns Shannon's entropy in bits per rune, computed like gitleaks: with the number of bytes as the total.
 func entropy(s []byte) (bits float64) {
 	var few [utf8.RuneSelf]int
 	many := map[rune]int{}

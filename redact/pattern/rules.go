@@ -18,12 +18,10 @@ import (
 // version identifies how the rules are applied; it is part of Digest.
 const version = "custody-pattern-1"
 
-// nearby is how many bytes after a keyword a rule is tried whose expression has
-// no string of its own.
+// nearby is the number of bytes after a keyword in which a rule is applied whose expression has no string.
 const nearby = 256
 
-// Rules are gitleaks' rules, ready for use. They implement redact.Follower and
-// are safe for concurrent use.
+// Rules are gitleaks' rules. They implement redact.Follower and are safe for concurrent use.
 type Rules struct {
 	rules   []*rule
 	factors []*part
@@ -32,21 +30,21 @@ type Rules struct {
 	digest  string
 
 	mu   sync.Mutex
-	idle []*scanner // no more than there are cores; mu guards it
+	idle []*scanner // at most one per core; guarded by mu
 }
 
-// part is a factor as the scanner needs it.
+// part is a factor with the information that a scanner needs.
 type part struct {
 	rule   int
-	before int  // bytes that can come before a literal
-	span   int  // bytes after it that are looked at
-	plain  bool // a keyword: whatever comes nearby may match
-	free   bool // nothing need come before
+	before int  // maximum length of the text before a literal, in bytes
+	span   int  // bytes after it that are read
+	plain  bool // the literal is a keyword: any nearby text may match
+	free   bool // no text need precede it
 
 	list factor
 	once sync.Once
-	fore *machine // what comes after, read forwards
-	back *machine // what comes before, read backwards
+	fore *machine // matches the expression after, forwards
+	back *machine // matches the expression before, backwards
 }
 
 func (p *part) machines() (fore, back *machine) {
@@ -57,7 +55,7 @@ func (p *part) machines() (fore, back *machine) {
 	return p.fore, p.back
 }
 
-// mustMachine cannot fail on expressions that the parser made.
+// mustMachine cannot fail for expressions from the parser.
 func mustMachine(list []*syntax.Regexp) *machine {
 	m, err := newMachine(list)
 	if err != nil {
@@ -66,8 +64,8 @@ func mustMachine(list []*syntax.Regexp) *machine {
 	return m
 }
 
-// rawConfig is what of gitleaks' configuration is used. Its format is described
-// in gitleaks' README, "Configuration".
+// rawConfig is the part of gitleaks' configuration that is used. Its format is described in gitleaks' README,
+// "Configuration".
 type rawConfig struct {
 	AllowList  rawAllowlist
 	Allowlists []rawAllowlist
@@ -95,11 +93,11 @@ type rawAllowlist struct {
 	StopWords   []string
 }
 
-// checksums are what gitleaks leaves out by the paths of the files that they stand
-// in: the lines of a go.sum whose module is named after keys or tokens.
+// checksums are excluded by gitleaks by the paths of their files: the lines of a go.sum whose module is named after keys
+// or tokens.
 var checksums = rawAllowlist{RegexTarget: onMatch, Regexes: []string{`\sh1:[A-Za-z0-9+/]{43}=`}}
 
-// New returns the rules of the gitleaks module that this program was built with.
+// New returns the rules of the gitleaks module with which this program was built.
 func New() (*Rules, error) { return parse(config.DefaultConfig) }
 
 func parse(text string) (*Rules, error) {
@@ -151,7 +149,7 @@ func globals(raw []rawAllowlist) (all []shared, err error) {
 	return all, nil
 }
 
-// add adds a rule and returns where its strings lead.
+// add adds a rule and returns the occurrences of its strings.
 func (rs *Rules) add(raw rawRule, global []shared) ([]occurrence, error) {
 	tree, err := syntax.Parse(raw.Regex, syntax.Perl)
 	if err != nil {
@@ -180,13 +178,13 @@ func (rs *Rules) add(raw rawRule, global []shared) ([]occurrence, error) {
 	return rs.parts(tree, raw.Keywords)
 }
 
-// parts takes the last rule apart.
+// parts factors the last rule.
 func (rs *Rules) parts(tree *syntax.Regexp, keywords []string) ([]occurrence, error) {
 	at := len(rs.rules) - 1
 	found, _ := split(flatten(tree))
 	if len(found) == 0 {
 		if len(keywords) == 0 {
-			return nil, fmt.Errorf("neither the expression nor a keyword says where to look")
+			return nil, fmt.Errorf("the rule has neither a string in its expression nor a keyword")
 		}
 		f := factor{}
 		for _, k := range keywords {
@@ -206,7 +204,7 @@ func (rs *Rules) parts(tree *syntax.Regexp, keywords []string) ([]occurrence, er
 	return list, nil
 }
 
-// occurrences also keeps reach, as each literal gets its place.
+// occurrences also sets reach, when each literal gets its index.
 func (rs *Rules) occurrences(f factor) (list []occurrence) {
 	p := rs.factors[len(rs.factors)-1]
 	for _, l := range f.literals {
@@ -220,7 +218,7 @@ func asksForStart(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpBeginText || re.Op == syntax.OpBeginLine || slices.ContainsFunc(re.Sub, asksForStart)
 }
 
-// matchesEmpty reports whether re matches the empty string at any place.
+// matchesEmpty reports whether re matches the empty string at any position.
 func matchesEmpty(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest:
@@ -240,11 +238,10 @@ func matchesEmpty(re *syntax.Regexp) bool {
 // Digest identifies the rules and how they are applied.
 func (rs *Rules) Digest() string { return rs.digest }
 
-// Reach is the most bytes that Follow leaves open, and that a match with what
-// is looked at around it spans.
+// Reach returns the maximum number of bytes that Follow leaves open, and of a match with its context.
 func (rs *Rules) Reach() int { return rs.reach }
 
-// scanner takes an idle scanner, or makes one: its automata grow with use.
+// scanner returns an idle scanner, or makes one: its automata grow with use.
 func (rs *Rules) scanner() *scanner {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -256,7 +253,7 @@ func (rs *Rules) scanner() *scanner {
 	return newScanner(rs)
 }
 
-// release makes s idle. After a panic it is not called, as the state of s is unknown then.
+// release makes s idle. It is not called after a panic, because the state of s is undefined then.
 func (rs *Rules) release(s *scanner) {
 	s.clear()
 	rs.mu.Lock()

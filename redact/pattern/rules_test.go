@@ -45,7 +45,7 @@ func TestNoHit(t *testing.T) {
 	}
 }
 
-// Hardly anything in this repository looks like a secret, but in tests.
+// Almost nothing in this repository, except in tests, looks like a secret.
 func TestOrdinaryText(t *testing.T) {
 	rs := rules(t)
 	size, hits := 0, 0
@@ -80,7 +80,7 @@ func TestDigest(t *testing.T) {
 	}
 	c, err := parse(config.DefaultConfig + "\n[[rules]]\nid = \"one-more\"\nregex = '''abcd[0-9]{10}'''\nkeywords = [\"abcd\"]\n")
 	if err != nil || c.Digest() == a.Digest() {
-		t.Errorf("another rule, the same digest %s, %v", c.Digest(), err)
+		t.Errorf("with another rule, the same digest %s, %v", c.Digest(), err)
 	}
 	if hits := c.Find(nil, []byte("x abcd0123456789 y")); len(hits) != 1 || hits[0].Rule != "one-more" {
 		t.Errorf("the rule that was added: %v", hits)
@@ -93,7 +93,7 @@ func TestParseErrors(t *testing.T) {
 		"rules = 1":               "gitleaks' rules",
 		"":                        "there are none",
 		head + `regex = "a("`:     "rule r: ",
-		head + `regex = "[a-z]+"`: "where to look",
+		head + `regex = "[a-z]+"`: "neither a string",
 		head + "regex = \"abcd\"\nsecretGroup = 2":                                                    "no group 2",
 		head + "regex = \"abcd\"\n[[rules.allowlists]]\nregexes = [\"(\"]":                            "allowlist",
 		head + "regex = \"abcd\"\n[[rules.allowlists]]\nregexes = [\"x\"]\ncondition = \"x\"":         "unknown condition",
@@ -105,7 +105,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// An allowlist whose conditions must all hold, one for a line, one for the match.
+// An allowlist whose conditions must all apply, one to a line, one to the match.
 func TestAllowlists(t *testing.T) {
 	rs, err := parse(`
 [[rules]]
@@ -137,17 +137,17 @@ regexes = ['''.''']
 			t.Errorf("%q: %v", text, hits)
 		}
 	}
-	// A line is waited for, but not for ever.
+	// A line is held back, but not forever.
 	if _, open := rs.Follow(nil, []byte("pre_xbcdefg1 # exam"), 0, false); open != 0 {
 		t.Errorf("open is %d before the line has ended", open)
 	}
 	long := "pre_xbcdefg1" + strings.Repeat(" -", lineAfter)
 	if hits, open := rs.Follow(nil, []byte(long), 0, false); len(hits) != 1 || open < len(long)-maxToken {
-		t.Errorf("a line without end: %v, open is %d", hits, open)
+		t.Errorf("an endless line: %v, open is %d", hits, open)
 	}
 }
 
-// A line of ten megabytes is no different from many.
+// A line of ten megabytes does not differ from many lines.
 func TestLongLine(t *testing.T) {
 	rs := rules(t)
 	text := bytes.Repeat([]byte("key the and token "), 600_000)

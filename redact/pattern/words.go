@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// words finds all occurrences of many strings in one pass, in any case: an Aho-Corasick automaton (Aho and Corasick,
-// 1975) with a row for every state. Bytes that stand in no string share a class. The states in which a string ends come
-// last, so that one comparison identifies them. It never changes once built.
+// words finds all occurrences of many strings in one pass, ignoring case: an Aho-Corasick automaton (Aho and Corasick,
+// 1975) with a row for every state. Bytes that are in no string share a class. The states in which a string ends are
+// last, so that one comparison identifies them. It never changes.
 type words struct {
 	class  [256]uint8
 	width  uint32
@@ -17,7 +17,7 @@ type words struct {
 	depth  []uint8        // by state / width: bytes of a string that have been read
 }
 
-// occurrence is what an end of a string means.
+// occurrence is the meaning of a string's end.
 type occurrence struct {
 	factor int
 	literal
@@ -64,8 +64,7 @@ func (w *words) classify(b byte) {
 	w.width++
 }
 
-// link sets fail of each node, adds to its ends those of its suffixes, and
-// returns the nodes in breadth-first order.
+// link sets fail of each node, adds the ends of its suffixes to its ends, and returns the nodes in breadth-first order.
 func link(nodes []trieNode) []int {
 	order := []int{0}
 	for i := 0; i < len(order); i++ {
