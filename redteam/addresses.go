@@ -133,7 +133,7 @@ func (c addressProbes) ownEnds() {
 		})
 	}
 	c.add(Probe{
-		ID: "address/synthetic-unknown", Family: IPv4, Title: "a synthetic address that stands for no name", Bypass: ProxyPort,
+		ID: "address/synthetic-unknown", Family: IPv4, Title: "a synthetic address without a name", Bypass: ProxyPort,
 		task: c.talkTo(IPv4, "tcp", netip.MustParseAddr("198.18.200.200"), 443),
 	})
 	c.add(Probe{

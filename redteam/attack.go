@@ -19,13 +19,13 @@ type Attack struct {
 	Only    string       // see Suite
 	Tier    string       // see Suite
 	Version string       // of this program
-	Say     func(string) // is called with progress, a line at a time
+	Say     func(string) // is called with each line of progress
 }
 
 // failedExit is the exit code in the record of a suite that could not be completed.
 const failedExit = 125
 
-// Run returns the outcomes and the id of the suite's own run.
+// Run returns the outcomes and the id of the suite's run.
 func (a Attack) Run(ctx context.Context) (outcomes []Outcome, run string, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -50,7 +50,7 @@ func (a Attack) Run(ctx context.Context) (outcomes []Outcome, run string, err er
 	_, ended := record.Record(keep, lifecycle(end))
 	closed, stored := record.Close(keep, wal.Sealed)
 	if stored != nil {
-		a.Say("the store does not have all of the suite's run yet; the next custody command carries it over: " + stored.Error())
+		a.Say("the store does not have the complete run of the suite yet; the next custody command transfers the rest: " + stored.Error())
 	}
 	return outcomes, record.ID, errors.Join(err, ended, closed)
 }
@@ -64,7 +64,7 @@ func (a Attack) begin(ctx context.Context) (*host.Run, audit.Lifecycle, error) {
 	redactor := redact.New(tag)
 	start := audit.Lifecycle{
 		Phase: audit.PhaseStart, Project: "redteam", RulesetDigest: redactor.Digest(), Tier: "host", Mode: string(wal.Strict), Version: a.Version,
-		TierNote: "the suite itself, outside of any sandbox; each probe's event names the run that it attacked",
+		TierNote: "the suite itself, outside of any sandbox; each probe's event names the attacked run",
 	}
 	start.Host, _ = os.Hostname()
 	record, err := a.Host.Begin(ctx, host.RunOptions{

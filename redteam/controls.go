@@ -7,11 +7,11 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// controls are the probes that must get through.
+// controls are the probes that must succeed.
 type controls struct{ *catalogue }
 
-// all adds what must work. Without it, a blocked probe proves nothing: the policy
-// might block all traffic, or the watchers might not work.
+// all adds the controls. If they fail, a blocked probe proves nothing: the policy might block all traffic, or the
+// watchers might not work.
 func (c controls) all() {
 	page := func(id, title string, t *task) {
 		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(simnet.Hello, token) })
@@ -54,17 +54,17 @@ func (c controls) publicName() *task {
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10}
 }
 
-// control adds a control. done returns the check of its answer.
+// control adds a control. done returns the check of its response.
 func (c controls) control(id, title string, t *task, proof evidence, done func(token string) check) {
 	c.add(Probe{ID: id, Title: title, Bypass: Positive, Control: true, task: t, allowed: reaches, check: done(c.token()), proof: proof})
 }
 
-// says fails an answer that lacks one of the words.
+// says fails a response that lacks one of the words.
 func says(words ...string) check {
 	return func(r report) string {
 		for _, w := range words {
 			if !strings.Contains(string(r.Answer), w) {
-				return "the answer is not as it should be: " + r.Stage + " " + r.Error
+				return "the response is not as expected: " + r.Stage + " " + r.Error
 			}
 		}
 		return ""

@@ -12,10 +12,10 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// credentialProbes are the probes of credentials that the gateway puts into requests.
+// credentialProbes are the probes of credentials that the gateway adds to requests.
 type credentialProbes struct{ secretProbes }
 
-// steering adds the probes that try to have the gateway send a credential to another host.
+// steering adds the probes that try to make the gateway send a credential to another host.
 func (c credentialProbes) steering() {
 	add := func(id, title string, bypass Bypass, t *task) {
 		if t.Timeout = 3; id != "second-request" && t.TLS.ALPN[0] != "h2" {
@@ -94,8 +94,8 @@ func notFollowed(t *trial, p Probe, said report) string {
 	return spilled(t, p, said)
 }
 
-// secondAuth adds the probes with the guest's own credential, in addition to the gateway's or in its place. With
-// its own account at an allowed host, a guest could exfiltrate data.
+// secondAuth adds the probes with a credential of the guest, in addition to the gateway's or in its place. With an
+// account at an allowed host, a guest could exfiltrate data.
 func (c credentialProbes) secondAuth() {
 	for _, h := range []struct{ id, title, text string }{
 		{"authorization", "a second authentication header", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Bearer own-key-of-{T}\r\n\r\n"},
@@ -116,7 +116,7 @@ func (c credentialProbes) secondAuth() {
 		outer: func(t *trial, p Probe, _ report) string {
 			for _, r := range t.net.Requests() {
 				if strings.Contains(fmt.Sprint(r.Header), "own-key-of-"+p.token) {
-					return "the host got it"
+					return "the host received it"
 				}
 			}
 			return ""
@@ -155,7 +155,7 @@ func (c credentialProbes) placeholders() {
 		outer: func(t *trial, p Probe, _ report) string {
 			for _, r := range t.net.Requests() {
 				if strings.Contains(r.URI, p.token) && shown([]byte(r.Body+r.URI), t.values[apiKey.name]) != "" {
-					return "the host got the value in its body"
+					return "the host received the value in its body"
 				}
 			}
 			return spilled(t, p, report{})
@@ -165,7 +165,8 @@ func (c credentialProbes) placeholders() {
 // onlyPlaceholder fails a probe on the value, not on its placeholder.
 func onlyPlaceholder(t *trial, p Probe, _ report) string { return spilled(t, p, report{}) }
 
-// refusedTo returns a task that ends with the first answer: a refusal, or an answer that the host's servers have logged.
+// refusedTo returns a task that ends with the first response: a refusal, or one of the host's servers, which have logged
+// the request.
 func refusedTo(name, text string) *task {
 	t := tlsTo(name, text)
 	t.Enough = "\r\n\r\n"
@@ -178,8 +179,8 @@ func sniTask(at, sni string) *task {
 	return t
 }
 
-// reflections adds the probes of answers in which the host returns what it was sent. Their control receives
-// the value under a rule that turns masking off.
+// reflections adds the probes of responses in which the host returns the request's data. Their control receives the
+// value under a rule without masking.
 func (c credentialProbes) reflections() {
 	for _, h := range []struct {
 		as, title string
@@ -214,7 +215,7 @@ func (c credentialProbes) reflections() {
 		task: tlsTo(simnet.API, "GET /v1/reflect?as=raw&"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nRange: bytes=9-30\r\nConnection: close\r\n\r\n")})
 }
 
-// answered: the record has the request and the credential that the gateway used.
+// answered requires that the record has the request and the credential that the gateway used.
 func answered(b *about, r *audit.Record) bool {
 	return r.HTTP != nil && r.HTTP.Credential == apiKey.name && b.hasToken(string(r.HTTP.Path))
 }
@@ -226,7 +227,7 @@ func body(answer []byte) []byte {
 		return nil // curl's output has no head
 	}
 	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body) // an answer may break off
+	b, _ := io.ReadAll(resp.Body) // the response may be truncated
 	return fmt.Append(b, resp.Trailer)
 }
 
@@ -238,10 +239,10 @@ func unsaid(t *trial, p Probe, said report) string {
 	return masked(t, p, said)
 }
 
-// masked fails an answer that contains the value, and a probe that proves nothing because the host did not receive it.
+// masked fails a response that contains the value, and a probe that proves nothing because the host did not receive it.
 func masked(t *trial, p Probe, said report) string {
 	if form := shown(append(said.Answer, body(said.Answer)...), t.values[apiKey.name]); form != "" {
-		return "the sandbox got the value, in the form " + form
+		return "the sandbox received the value, in the form " + form
 	}
 	return arrives(apiKey)(t, p, said)
 }

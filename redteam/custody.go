@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// custody is the program under attack. It runs on the host of the simulated internet, in a directory of the suite's.
+// custody is the program under attack. It runs on the host of the simulated internet, in a directory of the suite.
 type custody struct {
 	program string
 	env     []string
@@ -26,7 +26,7 @@ type custody struct {
 	net     *simnet.Network
 }
 
-// command returns a command that runs the program, and that ends with the suite.
+// command returns a command that runs the program, and ends with the suite.
 func (c *custody) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Dir = c.dir
@@ -35,7 +35,7 @@ func (c *custody) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts a run that makes the probes' tasks.
+// start starts a run with the probes' tasks.
 func (c *custody) start(ctx context.Context, name, policy string, probes []Probe) (*session, error) {
 	var tasks []*task
 	for _, p := range probes {

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of probes into docs/redteam.md")
 
-// The published page has the list as it is. `go test ./redteam -run Page -update` writes it.
+// TestPage: the published page has the current list of probes. `go test ./redteam -run Page -update` writes it.
 func TestPage(t *testing.T) {
 	const path, mark = "../docs/redteam.md", "## The probes\n"
 	b, err := os.ReadFile(path)
@@ -43,9 +43,9 @@ func TestPage(t *testing.T) {
 		table = want.String()
 	}
 	if table != want.String() {
-		t.Errorf("the table in %s is not the list; go test ./redteam -run Page -update writes it", path)
+		t.Errorf("the table in %s is not current; go test ./redteam -run Page -update writes it", path)
 	}
 	if count := fmt.Sprintf("%d probes and %d controls", probes, controls); !strings.Contains(text, count) {
-		t.Errorf("%s does not say that there are %s", path, count)
+		t.Errorf("%s does not contain %q", path, count)
 	}
 }

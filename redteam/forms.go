@@ -12,8 +12,8 @@ import (
 	"unicode/utf16"
 )
 
-// forms returns the encodings of a value that the suite searches for, by their names in the guest's script.
-// They do not use the redactor's code. For base64 at an offset, only the digits that depend on the value alone are given.
+// forms returns the encodings of a value that the suite searches for, by their names in the guest's script. They do not
+// use the redactor's code. For base64 at an offset, only the digits that depend on the value alone are returned.
 func forms(value string) map[string][]byte {
 	v := []byte(value)
 	all := map[string]string{
@@ -38,7 +38,8 @@ func forms(value string) map[string][]byte {
 	return forms
 }
 
-// inner returns base64 of the value after a prefix, without the digits that also depend on the prefix or on following bytes.
+// inner returns base64 of the value after a prefix, without the digits that also depend on the prefix or on following
+// bytes.
 func inner(v []byte, prefix string) string {
 	s := base64.StdEncoding.EncodeToString(append([]byte(prefix), v...))
 	from, to := (len(prefix)*8+5)/6, (len(prefix)+len(v))*8/6

@@ -32,7 +32,7 @@ const (
 	tcpURG
 )
 
-// ether is a frame from the guest's card to the gateway's.
+// ether is a frame from the guest to the gateway.
 func ether(kind uint16, body []byte) []byte {
 	return etherBetween(netpolicy.GuestMAC, netpolicy.GatewayMAC, kind, body)
 }
@@ -42,15 +42,15 @@ func etherBetween(from, to [6]byte, kind uint16, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(b, kind), body...)
 }
 
-// ip is a packet to be written. A zero field gets its correct value.
+// ip describes a packet. A zero field gets its correct value.
 type ip struct {
-	from, to netip.Addr // from: the guest's unless given
+	from, to netip.Addr // from: the guest's by default
 	proto    uint8
 	body     []byte
 	options  []byte // IPv4, a multiple of 4
 	place    uint16 // IPv4: flags and fragment offset
-	length   int    // a false length for the header, if not 0
-	version  uint8  // IPv4: a false version and header length, if not 0
+	length   int    // a wrong length for the header, if not 0
+	version  uint8  // IPv4: a wrong version and header length, if not 0
 	hops     uint8
 }
 
@@ -64,7 +64,7 @@ func (p ip) bytes() []byte {
 	return p.six()
 }
 
-// frame is the packet on the guest's card.
+// frame returns a frame of the guest with the packet.
 func (p ip) frame() []byte {
 	if p.to.Is4() {
 		return ether(ether4, p.bytes())
@@ -115,7 +115,7 @@ func (p ip) six() []byte {
 	return append(h, p.body...)
 }
 
-// udp fills in the body with a datagram.
+// udp sets the body to a datagram.
 func (p ip) udp(from, to uint16, data string) ip {
 	b := make([]byte, 8, 8+len(data))
 	binary.BigEndian.PutUint16(b, from)
@@ -124,7 +124,7 @@ func (p ip) udp(from, to uint16, data string) ip {
 	return p.with(protoUDP, append(b, data...), 6)
 }
 
-// tcp fills in the body with a segment.
+// tcp sets the body to a segment.
 func (p ip) tcp(from, to uint16, flags uint8, data string) ip {
 	b := make([]byte, 20, 20+len(data))
 	binary.BigEndian.PutUint16(b, from)
@@ -138,7 +138,7 @@ func (p ip) tcp(from, to uint16, flags uint8, data string) ip {
 	return p.with(protoTCP, append(b, data...), 16)
 }
 
-// icmp fills in the body with a message, of ICMP or ICMPv6.
+// icmp sets the body to a message, of ICMP or ICMPv6.
 func (p ip) icmp(kind, code uint8, rest []byte) ip {
 	b := append([]byte{kind, code, 0, 0}, rest...)
 	if p.to.Is4() {
@@ -162,13 +162,13 @@ func (p ip) with(proto uint8, body []byte, at int) ip {
 	return p
 }
 
-// behind puts an IPv6 extension header before the body (RFC 8200, section 4).
+// behind adds an IPv6 extension header before the body (RFC 8200, section 4).
 func (p ip) behind(kind uint8, rest []byte) ip {
 	p.proto, p.body = kind, slices.Concat([]byte{p.proto}, rest, p.body)
 	return p
 }
 
-// checksum is the Internet checksum (RFC 1071).
+// checksum returns the internet checksum (RFC 1071).
 func checksum(sum uint32, b []byte) uint16 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
@@ -182,7 +182,7 @@ func checksum(sum uint32, b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// arp is an ARP packet for IPv4 over Ethernet (RFC 826), with something behind it.
+// arp returns an ARP packet for IPv4 over Ethernet (RFC 826), followed by rest.
 func arp(operation uint16, fromMAC [6]byte, from netip.Addr, toMAC [6]byte, to netip.Addr, behind string) []byte {
 	b := []byte{0, 1, 8, 0, 6, 4, byte(operation >> 8), byte(operation)}
 	return slices.Concat(b, fromMAC[:], from.AsSlice(), toMAC[:], to.AsSlice(), []byte(behind))

@@ -70,7 +70,7 @@ func (c helloProbes) shake(sni string) *task {
 	return &task{Do: "talk", Name: simnet.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, simnet.Fronted))}
 }
 
-// noHandshake fails an answer that continues the handshake. An alert is a refusal.
+// noHandshake fails a response that continues the handshake. An alert is a refusal.
 func noHandshake(r report) string {
 	if len(r.Answer) > 0 && r.Answer[0] == 0x16 {
 		return "a server continued the handshake"
@@ -87,7 +87,7 @@ func get(token, host string) []piece {
 	return once("GET /" + token + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n")
 }
 
-// chop cuts bytes into segments, with a short pause between them.
+// chop splits bytes into segments, with a short pause between them.
 func chop(b []byte, size int) []piece {
 	var list []piece
 	for part := range slices.Chunk(b, size) {
@@ -117,7 +117,7 @@ func clientHello(name string, ech []byte) []byte {
 	return b[:n]
 }
 
-// rerecord puts a handshake message into records of a few bytes (RFC 8446, section 5.1).
+// rerecord splits a handshake message into records of a few bytes (RFC 8446, section 5.1).
 func rerecord(hello []byte, size int) []byte {
 	var out []byte
 	for part := range slices.Chunk(hello[5:], size) {
@@ -147,14 +147,14 @@ func withNames(hello []byte, names ...string) []byte {
 	return out
 }
 
-// nameLast moves a hello's server_name behind all other extensions.
+// nameLast moves a hello's server_name after all other extensions.
 func nameLast(hello []byte, name string) []byte {
 	ext := serverName([]string{name})
 	before, after, _ := strings.Cut(string(hello), ext)
 	return []byte(before + after + ext)
 }
 
-// serverName is the extension with these host names.
+// serverName returns the extension with these host names.
 func serverName(names []string) string {
 	var list []byte
 	for _, n := range names {
@@ -166,8 +166,7 @@ func serverName(names []string) string {
 	return string(append(binary.BigEndian.AppendUint16(b, uint16(len(list))), list...))
 }
 
-// echFor is a list with one configuration of ECH (RFC 9849, section 4), whose
-// key no one has.
+// echFor returns a list with one ECH configuration (RFC 9849, section 4), whose private key is discarded.
 func echFor(public string) []byte {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

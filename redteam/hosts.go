@@ -59,7 +59,7 @@ func (c hostProbes) all() {
 	}})
 }
 
-// fill puts {T}oken, {H}ost and {O}ther host into a text, {I}nner request and its le{N}gth.
+// fill replaces {T}oken, {H}ost, {O}ther host, {I}nner request and its le{N}gth in a text.
 func (c *catalogue) fill(text, host, other string) string {
 	inner := "DELETE /admin/" + c.token() + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
 	return strings.NewReplacer("{T}", c.token(), "{H}", host, "{O}", other, "{I}", inner, "{N}", fmt.Sprintf("%x", len(inner))).Replace(text)

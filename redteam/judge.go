@@ -9,11 +9,11 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// settle is how long packets in flight at the end of a scene may take to be observed.
+// settle is the time in which packets that are in flight at the end of a scene are observed.
 const settle = 300 * time.Millisecond
 
-// judge determines the outcome of a probe that was made in a run. cut is the time by which open flows had to end, zero
-// if they may stay open.
+// judge determines the outcome of a probe in a run. cut is the time by which open flows had to end, zero if they may
+// stay open.
 func (t *trial) judge(p Probe, said *report, run string, records []audit.Record, cut time.Time) {
 	o := Outcome{Probe: p, Run: run}
 	b := &about{Probe: &p, records: records}
@@ -32,7 +32,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	default:
 		o.Blocked = true
 	}
-	if p.Control { // a control must get through: its check reports whether it did
+	if p.Control { // a control must succeed: its check reports whether it did
 		o.Blocked = through != "" || said == nil
 	}
 	if r := b.find(); r != nil {
@@ -69,7 +69,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 		return text
 	}
 	if !cut.IsZero() && said.ID != "" && said.Error == "" {
-		return "the flow went on"
+		return "the flow continued"
 	}
 	if p.outer != nil {
 		if text := p.outer(t, p, said); text != "" {
@@ -92,9 +92,9 @@ func (t *trial) late() {
 	}
 }
 
-// unexplained adds an outcome for sightings that fit no probe, and for packets that the watchers missed.
+// unexplained adds an outcome for sightings that belong to no probe, and for packets that the watchers missed.
 func (t *trial) unexplained(list []Probe) {
-	o := Outcome{Probe: Probe{ID: "unexplained", Title: "observations outside the sandbox that fit no probe", Bypass: Positive}, Blocked: true, Recorded: true}
+	o := Outcome{Probe: Probe{ID: "unexplained", Title: "observations outside the sandbox that belong to no probe", Bypass: Positive}, Blocked: true, Recorded: true}
 	for _, s := range t.net.Seen() {
 		if !slices.ContainsFunc(list, func(p Probe) bool { return t.watch.made(&p, s) }) {
 			o.Blocked = false

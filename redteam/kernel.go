@@ -10,15 +10,14 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// knownSynthetic stands for a name in the scene of the hostile kernel, on tcp/443.
+// knownSynthetic is the synthetic address of a name in the scene of the hostile kernel, on tcp/443.
 var knownSynthetic = netpolicy.FirstSynthetic
 
-// kernelProbes are the probes that write raw frames to the card.
+// kernelProbes are the probes that write raw frames to the network card.
 type kernelProbes struct{ *catalogue }
 
-// all adds the probes that only a compromised guest kernel could send: raw
-// frames on the card. Most have an allowed destination, and differ from an allowed frame
-// in one property.
+// all adds the probes that only a compromised guest kernel could send: raw frames. Most have an allowed destination, and
+// differ from an allowed frame in one property.
 func (c kernelProbes) all() {
 	c.linkLayer()
 	c.packets4()
@@ -33,11 +32,11 @@ func (c kernelProbes) put(id string, v Family, title string, bypass Bypass, fram
 	c.add(Probe{ID: "kernel/" + id, Family: v, Title: title, Bypass: bypass, scene: kernel, frames: frames, proof: anyDenial})
 }
 
-// holds sets that the card's program may pass n frames of the last probe: each is the first fragment of a
-// datagram that would be allowed, and that never becomes complete.
+// holds sets that the fence's program may pass n frames of the last probe: each is the first fragment of a datagram that
+// would be allowed, and that is never complete.
 func (c kernelProbes) holds(n int) { c.list[len(c.list)-1].held = n }
 
-// good4 and good6 may pass: UDP to the direct host.
+// good4 and good6 are allowed packets: UDP to the direct host.
 func (c kernelProbes) good4() ip { return ip{to: simnet.Direct4}.udp(40000, 7001, c.token()) }
 func (c kernelProbes) good6() ip { return ip{to: simnet.Direct6}.udp(40000, 7001, c.token()) }
 
@@ -48,7 +47,7 @@ func (c kernelProbes) good(v Family) ip {
 	return c.good4()
 }
 
-// from is good4 or good6 with another source.
+// from returns good4 or good6 with another source.
 func (c kernelProbes) from(a, to netip.Addr) ip {
 	return ip{from: a, to: to}.udp(40000, 7001, c.token())
 }
@@ -198,7 +197,7 @@ func (c kernelProbes) packets6() {
 	c.put("length-short-v6", IPv6, "a length that ends inside the ports", Fragments, p.frame())
 }
 
-// protocols adds frames of protocols other than TCP and UDP, and messages about the link.
+// protocols adds frames of protocols other than TCP and UDP, and ICMP messages.
 func (c kernelProbes) protocols() {
 	for _, v := range []Family{IPv4, IPv6} {
 		to := v.of(simnet.Direct4, simnet.Direct6)
@@ -282,7 +281,7 @@ func (c kernelProbes) segments() {
 	c.put("reply-to-resolver", IPv4, "an answer to the resolver, as an upstream server would give it", Spoofing, ip{to: netpolicy.Gateway4}.udp(53, 40000, c.token()).frame())
 }
 
-// destinations adds forbidden addresses, which only a kernel can put into a packet.
+// destinations adds forbidden addresses, which only a kernel can write into a packet.
 func (c kernelProbes) destinations() {
 	for _, d := range []struct {
 		id, title, to string
@@ -292,7 +291,7 @@ func (c kernelProbes) destinations() {
 		{"host", "the host", "93.184.1.2", ProxyPort}, {"hosts-resolver", "the host's resolver", "93.184.0.53", DNSTunnel}, {"cgnat", "carrier-grade NAT addresses", "100.64.0.1", Rebinding},
 		{"loopback", "the loopback", "127.0.0.1", ProxyPort}, {"zero", "the unspecified address", "0.0.0.0", ProxyPort}, {"broadcast", "the broadcast address", "255.255.255.255", OtherWay},
 		{"link-broadcast", "the link's broadcast address", "198.18.0.3", OtherWay}, {"multicast", "a multicast group", "224.0.0.251", OtherWay}, {"reserved", "a reserved address", "240.0.0.1", Rebinding},
-		{"self", "the guest itself", "198.18.0.2", Spoofing}, {"synthetic-unknown", "an address that stands for no name", "198.18.200.200", ProxyPort},
+		{"self", "the guest itself", "198.18.0.2", Spoofing}, {"synthetic-unknown", "a synthetic address without a name", "198.18.200.200", ProxyPort},
 		{"attacker6", "the attacker", "2600:dead:66::66", NoIPv6}, {"metadata6", "the metadata service", "fd00:ec2::254", Metadata}, {"lan6", "the host in its network", "fd66::2", Rebinding},
 		{"host6", "the host", "2600:dead:1::2", ProxyPort}, {"hosts-resolver6", "the host's resolver", "2600:dead::53", DNSTunnel}, {"loopback6", "the loopback", "::1", ProxyPort},
 		{"zero6", "the unspecified address", "::", ProxyPort}, {"multicast6", "a multicast group", "ff02::fb", OtherWay}, {"multicast6-site", "a multicast group of the site", "ff05::2", OtherWay},
@@ -313,8 +312,8 @@ func (c kernelProbes) destinations() {
 		{"gateway-https", "TCP to the gateway's own port at the gateway's address", func() ip { return ip{to: netpolicy.Gateway4}.tcp(40005, 443, tcpSYN, c.token()) }},
 		{"gateway-mdns", "UDP to another port of the resolver's address", func() ip { return ip{to: netpolicy.Gateway4}.udp(40005, 5353, c.token()) }},
 		{"gateway-dns6", "UDP to port 53 of the gateway's IPv6 address", func() ip { return ip{to: netpolicy.Gateway6}.udp(40005, 53, c.token()) }},
-		{"synthetic-port", "another port of an address that stands for a name", func() ip { return ip{to: knownSynthetic}.tcp(40005, 8443, tcpSYN, c.token()) }},
-		{"synthetic-quic", "QUIC to an address that stands for a name", func() ip { return ip{to: knownSynthetic}.udp(40005, 443, c.token()) }},
+		{"synthetic-port", "another port of the synthetic address of a name", func() ip { return ip{to: knownSynthetic}.tcp(40005, 8443, tcpSYN, c.token()) }},
+		{"synthetic-quic", "QUIC to the synthetic address of a name", func() ip { return ip{to: knownSynthetic}.udp(40005, 443, c.token()) }},
 		{"dhcp", "a DHCP discovery", func() ip {
 			return ip{from: netip.IPv4Unspecified(), to: netip.MustParseAddr("255.255.255.255")}.udp(68, 67, c.token())
 		}},

@@ -144,7 +144,7 @@ func (c nameProbes) questions() {
 	})
 }
 
-// optionData is how the network's resolver prints the data in the options above.
+// optionData is the data in the options above, in the format of the network's resolver.
 var optionData = []string{simnet.Attacker4.String(), "64617461"}
 
 // ask adds a query to the sandbox's resolver, which must not answer it, and returns
@@ -154,7 +154,7 @@ func (c nameProbes) ask(id, title string, bypass Bypass, proto string, packet fu
 		Do: "talk", Host: netpolicy.Gateway4.String(), Family: 4, Port: netpolicy.ResolverPort, Proto: proto, Send: []piece{{Data: packet(c.token())}},
 	}})
 	p := &c.list[len(c.list)-1]
-	p.targets = nil // all go there
+	p.targets = nil // all queries go there
 	return p
 }
 
@@ -172,7 +172,7 @@ func question(name string, qtype uint16, stream bool, options ...dns.EDNS0) []by
 	return wire(message(name, qtype, options...), stream)
 }
 
-// wire packs a message, with its length before it for a stream (RFC 1035, section 4.2.2).
+// wire packs a message, for a stream with its length before it (RFC 1035, section 4.2.2).
 func wire(m *dns.Msg, stream bool) []byte {
 	b, err := m.Pack()
 	if err != nil {
@@ -196,7 +196,7 @@ func reply(b []byte) *dns.Msg {
 	return nil
 }
 
-// noAnswer fails any answer that is not empty.
+// noAnswer fails a response with answers.
 func noAnswer(r report) string {
 	if m := reply(r.Answer); m != nil && len(m.Answer) > 0 {
 		return "the resolver answered: " + m.Answer[0].String()
@@ -204,14 +204,14 @@ func noAnswer(r report) string {
 	return ""
 }
 
-// onlySynthetic fails an answer with an address outside the sandbox.
+// onlySynthetic fails a response with an address outside the sandbox.
 func onlySynthetic(r report) string {
 	i := slices.IndexFunc(r.Addrs, func(s string) bool {
 		a, err := netip.ParseAddr(s)
 		return err != nil || !netpolicy.Synthetic.Contains(a)
 	})
 	if i >= 0 {
-		return "the resolver gave the address " + r.Addrs[i]
+		return "the resolver returned the address " + r.Addrs[i]
 	}
 	return ""
 }

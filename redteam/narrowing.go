@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// policyProbes are the probes of policies that change, and of policies that cannot be used.
+// policyProbes are the probes of policies that change, and of invalid policies.
 type policyProbes struct{ *catalogue }
 
 // narrowing adds the probes of flows that are open when the policy is narrowed,
@@ -42,8 +42,8 @@ func (c policyProbes) narrowing() {
 	stays(crash, "crash/", interrupted, "an open flow when custody is killed with SIGKILL", FailOpen)
 }
 
-// configs adds the probes of invalid project files: custody must not run anything
-// with them, not even by ignoring the invalid part.
+// configs adds the probes of invalid project files: custody must not run anything with them, nor ignore the invalid
+// part.
 func (c policyProbes) configs() {
 	for _, f := range []struct{ id, title, text string }{
 		{"empty", "an empty file", ""},

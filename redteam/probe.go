@@ -19,15 +19,14 @@ const (
 	IPv6 Family = "ipv6"
 )
 
-// Probe is one attempt to bypass egress control. IDs are stable: the ID of a removed
-// probe is not used again.
+// Probe is one attempt to bypass egress control. IDs are stable: the ID of a removed probe is not reused.
 type Probe struct {
 	ID     string `json:"id"` // GROUP/WHAT, with -v4 or -v6 where there are both
 	Family Family `json:"family,omitempty"`
-	Title  string `json:"title"`  // what is tried
+	Title  string `json:"title"`  // what is attempted
 	Bypass Bypass `json:"bypass"` // the known bypass that it is a variant of
 
-	// Control marks a probe that must get through. It shows that the policy blocked the others.
+	// Control marks a probe that must succeed. It shows that the policy blocked the others.
 	Control bool `json:"control,omitempty"`
 
 	scene   scene
@@ -35,13 +34,13 @@ type Probe struct {
 	task    *task    // what the guest's script does, nil in scenes without a script
 	frames  [][]byte // what the guest's kernel sends on its network card
 	held    int      // number of frames that are first fragments of a datagram that might be allowed
-	config  string   // the project's file, in the scene refused
+	config  string   // the project file, in the scene refused
 	targets []target // destinations at which its packets would be observed
 	allowed reach    // which of its traffic may reach the network's servers
-	check   check    // of the answer, in addition to those of every answer; may be nil
-	step    string   // in the scene secrets: the step that makes it
-	binds   []secret // in the scene secrets: the secrets that the step binds
-	about   []secret // the secrets that it tries to leak, binds unless given
+	check   check    // check of the response, in addition to those of every response; may be nil
+	step    string   // in the scene secrets: the probe's step
+	binds   []secret // in the scene secrets: the secrets of the step
+	about   []secret // the secrets that it tries to leak; default: binds
 	outer   outer    // additional check of observations outside; may be nil
 	proof   evidence // the records that account for it
 }
@@ -83,7 +82,7 @@ const (
 	Environ      Bypass = "environ after unset"
 	Links        Bypass = "symlinks in copy"
 	Elsewhere    Bypass = "credential to another host"
-	Afterlife    Bypass = "credential after its step"
+	AfterStep    Bypass = "credential after its step"
 	SplitWrites  Bypass = "secret split across chunks"
 	Encodings    Bypass = "secret in another encoding"
 	Positive     Bypass = "-" // of controls
@@ -94,11 +93,11 @@ func Bypasses() []Bypass {
 	return []Bypass{
 		DNSTunnel, DNSOverTCP, DoH, DoT, ResolveFirst, Rebinding, TTLZero, AnyAddress, HostHeader, LeadingCRLF, Fronting, Shared,
 		ECH, QUIC, LateSNI, NoIPv6, Metadata, Spoofing, RawSocket, Fragments, ProxyPort, Outliving, FailOpen,
-		Steering, SecondAuth, Reflection, MaskOpen, Environ, Links, Elsewhere, Afterlife, SplitWrites, Encodings,
+		Steering, SecondAuth, Reflection, MaskOpen, Environ, Links, Elsewhere, AfterStep, SplitWrites, Encodings,
 	}
 }
 
-// scene is the run in which a probe is made; see suite.go.
+// scene is the kind of run in which a probe is made; see suite.go.
 type scene string
 
 const (
@@ -106,9 +105,9 @@ const (
 	closed      scene = "closed"  // a policy without rules
 	live        scene = "live"    // a policy that is narrowed while flows are open
 	crash       scene = "crash"   // custody is killed while flows are open
-	refused     scene = "refused" // a policy that cannot be used
-	kernel      scene = "kernel"  // no VM: frames are written to the fence's card
-	withSecrets scene = "secrets" // steps that have credentials
+	refused     scene = "refused" // an invalid policy
+	kernel      scene = "kernel"  // no VM: frames are written to the fence's TAP
+	withSecrets scene = "secrets" // steps with credentials
 	outside     scene = "outside" // no sandbox: the suite itself sends, to test the watchers
 )
 
@@ -131,23 +130,23 @@ const (
 	reaches       // also, its token may reach a server that the policy allows
 )
 
-// check returns why a report means that the probe got through, "" if it did not.
+// check returns why a report means that the probe succeeded, "" if it does not.
 type check func(report) string
 
-// outer returns why observations outside the sandbox mean that a probe got through, "" if it did not.
+// outer returns why observations outside the sandbox mean that a probe succeeded, "" if they do not.
 type outer func(t *trial, p Probe, said report) string
 
 // evidence reports whether a record accounts for a probe's outcome.
 type evidence func(b *about, r *audit.Record) bool
 
-// catalogue builds the list of probes. Each group of probes is a type of its own, which adds them to the catalogue.
+// catalogue builds the list of probes. Each group of probes is a separate type, which adds them to the catalogue.
 type catalogue struct {
 	nonce string // part of each token; differs from suite to suite
 	list  []Probe
 }
 
-// Probes returns all probes. The nonce, a few lower-case letters and digits, distinguishes the traffic of one suite from
-// that of another.
+// Probes returns all probes. The nonce, a few lower-case letters and digits, distinguishes the traffic of concurrent
+// suites.
 func Probes(nonce string) []Probe {
 	c := &catalogue{nonce: nonce}
 	for _, group := range []func(){
@@ -173,7 +172,7 @@ func Match(list []Probe, pattern string) ([]Probe, error) {
 		}
 	}
 	if len(wanted) == 0 {
-		return nil, fmt.Errorf("no probe is called %q", pattern)
+		return nil, fmt.Errorf("no probe matches %q", pattern)
 	}
 	scenes[outside] = true
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return !wanted[p.ID] && !(p.Control && scenes[p.scene]) }), nil

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// rebindingProbes are the probes of names that lead to private addresses.
+// rebindingProbes are the probes of names that resolve to private addresses.
 type rebindingProbes struct{ *catalogue }
 
 // all adds the probes of names that a rule allows and that resolve to forbidden addresses: through the
@@ -17,7 +17,7 @@ func (c rebindingProbes) all() {
 	kinds := simnet.Rebinding()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if kind == "public" || kind == "many" || kind == "mixed" {
-			continue // also leads to a host that the policy allows
+			continue // also resolves to a host that the policy allows
 		}
 		title := "a name that resolves to " + rebound[kind]
 		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, simnet.Rebind, kinds[kind])
@@ -60,19 +60,19 @@ func (c rebindingProbes) rebind(id, title string, bypass Bypass, kind, zone stri
 	c.add(p)
 }
 
-// noAddressOf fails an answer with one of the addresses.
+// noAddressOf fails a response with one of the addresses.
 func noAddressOf(list []netip.Addr) check {
 	return func(r report) string {
 		for _, s := range r.Addrs {
 			if a, err := netip.ParseAddr(s); err == nil && slices.ContainsFunc(list, func(b netip.Addr) bool { return a.Unmap() == b.Unmap() }) {
-				return "the resolver gave the address " + s
+				return "the resolver returned the address " + s
 			}
 		}
 		return ""
 	}
 }
 
-// mixed adds names that resolve to an allowed server and to others, or first to it and later to others.
+// mixed adds names that resolve to an allowed server and to other addresses, or first to it and later to others.
 func (c rebindingProbes) mixed() {
 	private := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6}
 	for _, m := range []struct {
@@ -87,7 +87,7 @@ func (c rebindingProbes) mixed() {
 		p.allowed, p.task.Turns, p.task.Pause, p.Family = reaches, 2, 11000, ""
 		c.rebind("direct-"+m.id, m.title+", directly", m.bypass, m.kind, simnet.RebindDirect, private)
 		p = c.last()
-		p.allowed, p.task.Ports, p.task.Turns, p.task.Pause, p.Family = reaches, []int{7000}, 2, 11000, "" // longer than any answer is kept for a TTL of 0
+		p.allowed, p.task.Ports, p.task.Turns, p.task.Pause, p.Family = reaches, []int{7000}, 2, 11000, "" // longer than an answer with a TTL of 0 is kept
 	}
 	many := simnet.Rebinding()["many"]
 	beyond := many[len(many)-1]
@@ -96,7 +96,7 @@ func (c rebindingProbes) mixed() {
 	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, asked, nil, 3
 	p.check = func(r report) string {
 		if len(r.Addrs) > 64 {
-			return "the resolver gave all addresses"
+			return "the resolver returned all addresses"
 		}
 		return ""
 	}

@@ -11,9 +11,9 @@ import (
 // redactionProbes are the probes of values in the record.
 type redactionProbes struct{ secretProbes }
 
-// all adds the probes of values that a step prints, passes to a program or uses as a file's name: none may be in
-// the run's files, its record, or its output. A word that is not secret is written in each encoding, too, and must be
-// found there, which shows that the suite's search works.
+// all adds the probes of values that a step prints, passes to a program or uses as a file name: none may be in the run's
+// files, its record, or its output. A word that is not secret is written in each encoding, too, and must be found there,
+// which shows that the suite's search works.
 func (c redactionProbes) all() {
 	codes := []encoding{
 		{"raw", "as it is", "raw"}, {"base64", "in base64", "base64"}, {"base64-1", "in base64 after one byte", "base64at1"}, {"base64-2", "in base64 after two bytes", "base64at2"},
@@ -45,7 +45,7 @@ func (c redactionProbes) all() {
 	}
 	for _, k := range codes {
 		if strings.Contains(k.code, "utf16") && !strings.Contains(k.code, "base64") {
-			continue // an argument has no zeros in it
+			continue // an argument contains no zeros
 		}
 		s := c.env()
 		c.written("argv/"+k.id, "a value in a program's arguments "+k.title, Encodings, s, k.code, marked(s),
@@ -82,7 +82,7 @@ func (c redactionProbes) written(id, title string, bypass Bypass, s secret, code
 	}})
 }
 
-// marked: a program's arguments or a file's name contain the secret's marker.
+// marked requires that a program's arguments or a file name contain the secret's marker.
 func marked(s secret) evidence {
 	marker := "[REDACTED:" + s.name + ":"
 	return func(_ *about, r *audit.Record) bool {
@@ -127,10 +127,10 @@ func (c redactionProbes) words(codes []encoding) {
 	add("scan-file", "a public word in file names, in each encoding, is found in the record", "the record", func(words []string) *task { return &task{Do: "touch", Names: words} })
 }
 
-// encoding is a way to write a value, in words and as the script calls it.
+// encoding is an encoding of a value, in words and by its name in the script.
 type encoding struct{ id, title, code string }
 
-// short reports whether what it makes fits into a file's name, and has no slash in it.
+// short reports whether the encoded value fits into a file name, and contains no slash.
 func (k encoding) short() bool {
 	return k.code != "jsonall" && k.code != "base64" && !strings.HasPrefix(k.code, "base64at") && !strings.Contains(k.code, "utf16")
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// TestList: IDs are unique, every published bypass has a probe, and each probe for
-// IPv4 has one for IPv6.
+// TestList: IDs are unique, every published bypass has a probe, and each probe for IPv4 has one for IPv6.
 func TestList(t *testing.T) {
 	t.Parallel()
 	list := Probes("aaa")
@@ -52,7 +51,7 @@ func TestList(t *testing.T) {
 	}
 	for _, group := range []string{"address/https", "dns/other-resolver-udp", "tls/allowed-sni-to-attacker", "live/direct-tcp", "crash/direct-udp", "kernel/source-mac", "kernel/vlan"} {
 		if !seen[group+"-v4"] || !seen[group+"-v6"] {
-			t.Errorf("%s is not there for both versions of IP", group)
+			t.Errorf("%s does not exist for both versions of IP", group)
 		}
 	}
 	if other := Probes("bbb"); !slices.EqualFunc(list, other, func(a, b Probe) bool { return a.ID == b.ID && a.token != b.token }) {
@@ -60,8 +59,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestHostileKernel plays the scene of the hostile kernel, which needs no VM. Type stage and package
-// simnet describe the topology.
+// TestHostileKernel runs the scene of the hostile kernel, which needs no VM. Type rawFence and package simnet describe
+// the topology.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	rec := &record{}
@@ -82,8 +81,8 @@ func TestHostileKernel(t *testing.T) {
 	}
 }
 
-// TestFound: the suite reports a bypass. Frames that are allowed count as a probe that got
-// through, and frames that fit no probe as unexplained.
+// TestFound: the suite reports a bypass. Allowed frames count as a probe that succeeded, and frames that belong to no
+// probe as unexplained.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	c := &catalogue{nonce: "bbb"}
@@ -109,7 +108,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// record keeps the events it gets.
+// record keeps the recorded events.
 type record struct {
 	mu     sync.Mutex // guards events
 	events []audit.Event
@@ -156,7 +155,7 @@ func must(t *testing.T) func(*scratch, error) *scratch {
 	}
 }
 
-// FuzzAnswer: no frame on the card makes the parser panic.
+// FuzzAnswer: no frame makes the parser panic.
 func FuzzAnswer(f *testing.F) {
 	f.Add(ip{to: knownSynthetic}.tcp(443, 40000, tcpSYN|tcpACK, "").frame())
 	f.Add(ip{to: knownSynthetic}.udp(53, 40000, "data").frame())

@@ -91,13 +91,12 @@ func (c requestProbes) opened(id, title string, bypass Bypass, alpn string, say 
 	}})
 }
 
-// h2 returns the bytes of an HTTP/2 client for one request with these header fields,
-// names and values in turn.
+// h2 returns the bytes of an HTTP/2 client for one request with these header fields, alternating names and values.
 func h2(fields ...string) []byte {
 	var block, out bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	for i := 0; i < len(fields); i += 2 {
-		enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a Buffer takes all
+		enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a Buffer never fails
 	}
 	out.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&out, strings.NewReader(""))

@@ -22,11 +22,11 @@ import (
 type session struct {
 	cmd    *exec.Cmd
 	stderr *bytes.Buffer
-	stdout *bytes.Buffer  // all of its output; to be read after wait
+	stdout *bytes.Buffer  // all of its output; read it after wait
 	read   sync.WaitGroup // the reader of its output
-	opened chan string    // IDs of long-lived tasks whose flow is open; has room for all
+	opened chan string    // IDs of long-lived tasks whose flow is open; has space for all
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	run     string
 	reports map[string]*report
 	ended   bool
@@ -65,7 +65,7 @@ func (s *session) wait() error {
 	err := s.cmd.Wait()
 	s.read.Wait()
 	if !s.ended || err != nil {
-		return fmt.Errorf("custody run did not carry out the probes: %w\n%s", errors.Join(err, errors.New("the script did not end")), lastLines(s.stderr.String()))
+		return fmt.Errorf("custody run did not make the probes: %w\n%s", errors.Join(err, errors.New("the script did not end")), lastLines(s.stderr.String()))
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (s *session) id() string {
 	return s.run
 }
 
-// awaitOpen waits until the flows of n long-lived tasks are open, and returns those that are.
+// awaitOpen waits until the flows of n long-lived tasks are open, and returns the open ones.
 func (s *session) awaitOpen(ctx context.Context, n int, patience time.Duration) map[string]bool {
 	open := map[string]bool{}
 	late := time.NewTimer(patience)
@@ -113,7 +113,7 @@ func (s *session) awaitOpen(ctx context.Context, n int, patience time.Duration) 
 	return open
 }
 
-// sandboxed plays a scene that is one run.
+// sandboxed runs a scene that is one run.
 func (t *trial) sandboxed(ctx context.Context, probes []Probe) error {
 	policy := rules
 	if probes[0].scene == closed {
@@ -141,7 +141,7 @@ func (t *trial) judgeAll(ctx context.Context, probes []Probe, s *session, cut ti
 	return nil
 }
 
-// live plays the scene in which the policy is narrowed while flows are open.
+// live runs the scene in which the policy is narrowed while flows are open.
 func (t *trial) live(ctx context.Context, probes []Probe) error {
 	s, err := t.custody.start(ctx, string(live), rules, probes)
 	if err != nil {
@@ -187,7 +187,7 @@ func (t *trial) neverOpen(probes []Probe, open map[string]bool) {
 	}
 }
 
-// crash plays the scene in which custody is killed while flows are open.
+// crash runs the scene in which custody is killed while flows are open.
 func (t *trial) crash(ctx context.Context, probes []Probe) error {
 	s, err := t.custody.start(ctx, string(crash), rules, probes)
 	if err != nil {
@@ -207,7 +207,7 @@ func (t *trial) crash(ctx context.Context, probes []Probe) error {
 	return nil
 }
 
-// refused plays the scene of invalid project files, with which custody must not run anything.
+// refused runs the scene of invalid project files, with which custody must not run anything.
 func (t *trial) refused(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		name := "refused/" + filepath.Base(p.ID) + ".yaml"

@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// all adds the probes of credentials. A secret that is seen where it must not be costs its step all its secrets, so
-// most of them are made in a step of their own.
+// all adds the probes of credentials. A secret that is observed out of scope ends all secrets of its step, so most
+// probes have a separate step.
 func (c secretProbes) all() {
 	leaks, credentials, leftovers := leakProbes{c}, credentialProbes{c}, leftoverProbes{c}
 	leaks.controls()
@@ -19,13 +19,14 @@ func (c secretProbes) all() {
 	credentials.steering()
 	credentials.secondAuth()
 	credentials.placeholders()
-	leftovers.afterlife()
+	leftovers.endedSteps()
 	credentials.reflections()
 	leftovers.copies()
 	redactionProbes{c}.all()
 }
 
-// secretive adds a probe of the scene secrets. Unless it has another check, its secrets may reach only their own servers.
+// secretive adds a probe of the scene secrets. Unless it has another check, its secrets may reach only their own
+// servers.
 func (c secretProbes) secretive(p Probe) {
 	p.scene = withSecrets
 	if p.outer == nil {
@@ -69,7 +70,7 @@ func arrives(s secret) outer {
 	}
 }
 
-// leakProbes are the probes of a value that the step has, on its way to a host that it is not for.
+// leakProbes are the probes of sending a step's value to a host that it is not for.
 type leakProbes struct{ secretProbes }
 
 // controls adds the controls: uses of secrets that must work.
@@ -88,7 +89,7 @@ func (c leakProbes) controls() {
 		tlsTo(simnet.Fronted, "GET /v1/reflect?"+c.token()+" HTTP/1.1\r\nHost: "+simnet.Fronted+"\r\nConnection: close\r\n\r\n"), used,
 		func(t *trial, _ Probe, said report) string {
 			if !bytes.Contains(said.Answer, []byte(t.values[shownKey.name])) {
-				return "the answer does not have it: " + said.Stage + " " + said.Error
+				return "the response does not have it: " + said.Stage + " " + said.Error
 			}
 			return ""
 		}, shownKey)
@@ -185,7 +186,7 @@ func (c leakProbes) namedLeaks() {
 	}
 }
 
-// templated fills a text in which {{V|ENCODING}} stands for the value of s.
+// templated replaces {{V|ENCODING}} in a text by the value of s.
 func (c secretProbes) templated(text, host string, s secret) string {
 	return strings.ReplaceAll(c.fill(text, host, simnet.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
 }

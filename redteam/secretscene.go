@@ -18,8 +18,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// secret is a secret of the attacked project. Its value is made for the run, and custody gets it in its environment or
-// in a file.
+// secret is a secret of the attacked project. Its value is made for the run, and custody reads it from its environment
+// or from a file.
 type secret struct {
 	name    string
 	deliver string   // in the syntax of custody.yaml
@@ -31,13 +31,13 @@ type secret struct {
 // secretProbes adds probes to the scene of steps that have credentials.
 type secretProbes struct{ *catalogue }
 
-// env returns a new secret that its step gets as a variable, named like the secret in capitals.
+// env returns a new secret that its step receives as a variable, named like the secret in upper case.
 func (c secretProbes) env() secret {
 	name := fmt.Sprintf("s%03d", c.next())
 	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{simnet.API}, homes: []string{simnet.API}}
 }
 
-// Secrets that the gateway injects into requests. Answers of the host of shownKey are not masked.
+// Secrets that the gateway adds to requests. Responses of the host of shownKey are not masked.
 var (
 	apiKey   = secret{name: "apikey", file: true, deliver: "{header: " + simnet.KeyHeader + ", env: API_KEY}", homes: []string{simnet.API}}
 	shownKey = secret{name: "shown", deliver: "{header: " + simnet.KeyHeader + "}", homes: []string{simnet.Fronted}}
@@ -113,7 +113,7 @@ func allSecrets(probes []Probe) (list []secret) {
 	return list
 }
 
-// secrets plays the scene of steps that have credentials.
+// secrets runs the scene of steps with credentials.
 func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 	dir := string(withSecrets)
 	env, err := t.mint(probes)
@@ -201,7 +201,7 @@ func (t *trial) placed(k *task) *task {
 	return &c
 }
 
-// trap puts links into the workspace that lead to a file and a directory outside it.
+// trap adds links to the workspace that point to a file and a directory outside it.
 func (t *trial) trap(dir string) error {
 	path, err := t.custody.write(hostFile, []byte(t.hostSecret()))
 	if err != nil {
@@ -213,7 +213,7 @@ func (t *trial) trap(dir string) error {
 // hostSecret is the content of the host's file outside the workspace.
 func (t *trial) hostSecret() string { return "a secret of the host's, in " + t.custody.dir }
 
-// kept is everything of a run that could contain a value: its files, record and output.
+// kept is all data of a run that could contain a value: its files, record and output.
 type kept struct {
 	places []copied
 	out    map[string][]byte // regular files that --out copied, by path
@@ -272,7 +272,7 @@ func texts(b *bytes.Buffer, r *audit.Record) {
 	b.WriteString(strings.Join(list, "\n") + "\n")
 }
 
-// readTree reads the regular files below a directory. No link is followed.
+// readTree reads the regular files below a directory. It follows no links.
 func readTree(dir string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

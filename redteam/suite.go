@@ -14,12 +14,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// Recorder takes events into the suite's own record.
+// Recorder adds events to the suite's own record.
 type Recorder interface {
 	Record(ctx context.Context, ev audit.Event) (uint64, error)
 }
 
-// Suite is what a run of the probes needs.
+// Suite has the settings of a run of the probes.
 type Suite struct {
 	Custody  string   // path of the program under attack
 	Env      []string // of that program; must set CUSTODY_HOME
@@ -58,8 +58,8 @@ type trial struct {
 	kept     kept              // the files and output of that run
 }
 
-// Run makes the probes and returns their outcomes in the order of Probes, and a last one for observations that fit no
-// probe. An error means that the suite could not be carried out. A probe that got through is not an error.
+// Run makes the probes and returns their outcomes in the order of Probes, and a last one for observations that belong to
+// no probe. An error means that the suite could not be completed. A probe that succeeded is not an error.
 func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
 	nonce := newNonce()
 	list, err := Match(Probes(nonce), s.Only)
@@ -121,7 +121,7 @@ func place(list []Probe, id string) int {
 	return len(list)
 }
 
-// report writes an event for each outcome into the suite's record.
+// report records an event for each outcome in the suite's record.
 func (t *trial) report(ctx context.Context) error {
 	for _, o := range t.outcomes {
 		_, err := t.Recorder.Record(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindProbe, Probe: &audit.Probe{

@@ -10,12 +10,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// script carries out tasks inside the sandbox.
+// script executes tasks inside the sandbox.
 //
 //go:embed guest.py
 var script []byte
 
-// task is what the script does; guest.py describes each verb.
+// task is a task of the script; guest.py describes each verb.
 type task struct {
 	ID        string   `json:"id"`
 	Do        string   `json:"do"`
@@ -24,12 +24,12 @@ type task struct {
 	Port      int      `json:"port,omitempty"`
 	Ports     []int    `json:"ports,omitempty"`
 	Family    int      `json:"family,omitempty"`
-	Proto     string   `json:"proto,omitempty"` // tcp unless given
+	Proto     string   `json:"proto,omitempty"` // default tcp
 	Interface string   `json:"interface,omitempty"`
 	Broadcast bool     `json:"broadcast,omitempty"`
 	TLS       *tlsTask `json:"tls,omitempty"`
 	Send      []piece  `json:"send,omitempty"`
-	Enough    string   `json:"enough,omitempty"`  // the task ends when the answer contains this
+	Enough    string   `json:"enough,omitempty"`  // the task ends when the response contains this
 	Timeout   float64  `json:"timeout,omitempty"` // seconds
 	Turns     int      `json:"turns,omitempty"`
 	Pause     int      `json:"pause,omitempty"` // ms between turns
@@ -99,7 +99,7 @@ func addrPort(s string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone("").Unmap(), a.Port())
 }
 
-// escaped describes data in an answer that only a server outside can have sent, "" if there is none.
+// escaped describes data in a response that only a server outside can have sent, "" if there is none.
 func (r report) escaped(token string, allowed reach) string {
 	text := string(r.Answer)
 	switch {

@@ -12,13 +12,13 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// watch attributes what the simulated internet observed to probes.
+// watch attributes the observations of the simulated internet to probes.
 type watch struct {
 	net    *simnet.Network
 	tokens *regexp.Regexp // matches the token of any probe
 }
 
-// reached describes a server that received a probe's data though none was allowed to, or later than cut allows. It
+// reached describes a server that received a probe's data although none was allowed to, or later than cut allows. It
 // returns "" if there is none.
 func (w *watch) reached(p Probe, cut time.Time) string {
 	for _, r := range w.net.Requests() {
@@ -63,8 +63,8 @@ func (w *watch) made(p *Probe, s simnet.Sighting) bool {
 	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
 }
 
-// seenOutside describes an observation in which find finds something, except at the servers that may receive the
-// secret. It returns "" if there is none.
+// seenOutside describes an observation in which find finds something, except at the servers that may receive the secret.
+// It returns "" if there is none.
 func (w *watch) seenOutside(s secret, find func(text string) string) string {
 	for _, r := range w.net.Requests() {
 		text := fmt.Sprint(r.SNI, "\n", r.Host, "\n", r.URI, "\n", r.Header, "\n", r.Body)

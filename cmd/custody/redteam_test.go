@@ -165,6 +165,6 @@ func TestRedteamList(t *testing.T) {
 	if all := decode[redteam.Probe](d, d.must(0, "redteam", "--list", "--json", "--only", "tls/*").stdout); len(all) < 20 || all[len(all)-1].Bypass == "" {
 		t.Errorf("%d probes", len(all))
 	}
-	d.contains(d.must(125, "redteam", "--only", "no/such").stderr, "custody: no probe is called")
+	d.contains(d.must(125, "redteam", "--only", "no/such").stderr, "custody: no probe matches")
 	d.contains(d.must(125, "redteam", "--only", "[").stderr, "custody:", "syntax error")
 }

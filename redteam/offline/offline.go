@@ -1,5 +1,5 @@
-// Package offline runs one command against the simulated internet and reports what was seen outside the command's host, with
-// the secrets of its project masked.
+// Package offline runs one command against the simulated internet and reports the traffic that was observed outside the
+// command's host, with the secrets of its project masked.
 package offline
 
 import (
@@ -26,9 +26,9 @@ import (
 	"github.com/custody-project/custody/secrets/local"
 )
 
-// Session is a simulated internet with the host on which one command runs. Its methods must not be called concurrently.
+// Session is a simulated internet with the host on which one command runs. It is not safe for concurrent use.
 type Session struct {
-	// Problems are those that do not keep the command from running.
+	// Problems are errors that do not prevent the command from running.
 	Problems []error
 
 	net      *simnet.Network
@@ -37,8 +37,8 @@ type Session struct {
 	redactor *redact.Redactor
 }
 
-// New makes the simulated internet for a command. If the command is custody with --policy, its project's file names the secrets that are
-// masked and the traffic that is expected. h has the key for tags of masked values.
+// New makes the simulated internet for a command. If the command is custody with --policy, the project file determines
+// the secrets that are masked and the traffic that is expected. h has the key for tags of masked values.
 func New(ctx context.Context, h *host.Host, argv []string) (*Session, error) {
 	tag, err := h.TagKey()
 	if err != nil {
@@ -50,10 +50,10 @@ func New(ctx context.Context, h *host.Host, argv []string) (*Session, error) {
 	}
 	s := &Session{net: n, argv: argv}
 	if err := n.UseResolver(); err != nil {
-		s.Problems = append(s.Problems, err) // a project that names resolvers needs none of the host's
+		s.Problems = append(s.Problems, err) // a project that configures resolvers needs none of the host's
 	}
 	path := policyOf(argv)
-	if p, err := project.Load(ctx, path); err == nil { // the command reports what is wrong with it
+	if p, err := project.Load(ctx, path); err == nil { // the command reports the errors in it
 		s.project = p
 	}
 	if err := s.mask(tag, filepath.Dir(path)); err != nil {
@@ -65,11 +65,11 @@ func New(ctx context.Context, h *host.Host, argv []string) (*Session, error) {
 // Close removes the simulated internet.
 func (s *Session) Close() error { return s.net.Close() }
 
-// Mask replaces the values of the project's secrets in text.
+// Mask masks the values of the project's secrets in text.
 func (s *Session) Mask(text string) string { return s.redactor.String(text) }
 
-// mask makes the redactor, which knows the key of the simulated model, those values of the project that can be read without minting,
-// and patterns of secrets. dir is that of the project's file.
+// mask makes the redactor, with the key of the simulated LLM API, the values of the project that can be read without
+// minting, and patterns of secrets. dir is the directory of the project file.
 func (s *Session) mask(tag []byte, dir string) (err error) {
 	if s.redactor, err = pattern.NewRedactor(tag); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Session) mask(tag []byte, dir string) (err error) {
 	return nil
 }
 
-// policyOf returns the path of the project's file of a custody command.
+// policyOf returns the path of a custody command's project file.
 func policyOf(argv []string) string {
 	for i, arg := range argv {
 		if path, ok := strings.CutPrefix(arg, "--policy="); ok {
@@ -99,8 +99,8 @@ func policyOf(argv []string) string {
 	return project.Name
 }
 
-// Run runs the command with the given standard streams and returns its exit code. The command trusts the simulated internet's
-// certificate authority, and has the key of its model in WORLD_LLM_KEY.
+// Run runs the command with the given standard streams and returns its exit code. The command trusts the simulated
+// internet's certificate authority, and has the key of its LLM API in WORLD_LLM_KEY.
 func (s *Session) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
 	dir, err := os.MkdirTemp("", "custody-world-")
 	if err != nil {
@@ -123,9 +123,9 @@ func (s *Session) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// Seen describes the requests that servers got and the packets that reached the attacker, a line each. Of a packet it has only
-// the beginning, which is masked before it is shortened. The DNS queries of the project's own resolver are described differently: the policy
-// allows them.
+// Seen describes the requests that servers received and the packets that reached the attacker, one per line. Of a packet
+// it has only the beginning, which is masked before it is shortened. The DNS queries of the project's gateway are
+// described differently, because the policy allows them.
 func (s *Session) Seen() ([]string, error) {
 	var lines []string
 	for _, r := range s.net.Requests() {
@@ -153,10 +153,10 @@ func (s *Session) Seen() ([]string, error) {
 	return lines, nil
 }
 
-// ownDNS recognizes the DNS queries that the gateway makes for a project's rules.
+// ownDNS recognizes the DNS queries that the gateway makes for the project's rules.
 type ownDNS struct {
 	policy    *netpolicy.Policy
-	resolvers []netip.AddrPort // that the project names
+	resolvers []netip.AddrPort // of the project
 }
 
 func newOwnDNS(p project.File) (own ownDNS, err error) {
@@ -170,17 +170,17 @@ func newOwnDNS(p project.File) (own ownDNS, err error) {
 	return own, err
 }
 
-// describe returns a line about a query of the gateway's, "" for any other sighting. A query for a name that a rule allows is
-// the gateway's; if it went to another resolver than the world's, the attacker's sighting of its packet shows that.
+// describe returns a line about a query of the gateway, "" for any other sighting. A query for a name that a rule allows
+// is the gateway's; if it was sent to another resolver, the attacker's sighting of its packet shows that.
 func (o ownDNS) describe(s simnet.Sighting) string {
 	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
 	switch {
 	case s.Where == simnet.AtResolver:
 		if name, _, _ := strings.Cut(s.Text, " "); len(o.policy.Match(name)) > 0 {
-			return "the gateway looked up " + name + ", which the policy allows; custody world --hosts lists the hosts that are here"
+			return "the gateway looked up " + name + ", which the policy allows; custody world --hosts lists the hosts of the simulated internet"
 		}
 	case slices.Contains(o.resolvers, to):
-		return "the gateway asked the resolver " + to.String() + ", which is not here: leave resolvers out of the project's file, or name udp://" + simnet.Resolver4.String()
+		return "the gateway asked the resolver " + to.String() + ", which the simulated internet does not have: remove resolvers from the project file, or use udp://" + simnet.Resolver4.String()
 	}
 	return ""
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Orders is in every answer of the attacker, and in no other.
+// Orders is in every response of the attacker, and in no other.
 const Orders = "orders from the attacker"
 
-// HostService is in the answers of the canaries on the host.
+// HostService is in the responses of the canaries on the host.
 const HostService = "a service of the host itself"
 
-// AttackerPorts are the TCP ports on which the attacker answers, at every address. Packets to other ports are
-// sightings, too.
+// AttackerPorts are the TCP ports on which the attacker accepts connections, at every address. Packets to other ports
+// are sightings, too.
 var AttackerPorts = []uint16{22, 25, 80, 443, 853, 2375, 7000, 8080, 8443}
 
 // serveAttacker starts the attacker's servers: DNS, and one that accepts any protocol over TCP.
@@ -36,7 +36,7 @@ type attacker struct {
 	cert tls.Certificate
 }
 
-// answer answers a request, inside TLS if the client begins it.
+// answer responds to a request, inside TLS if the client begins it.
 func (a *attacker) answer(c net.Conn) {
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	r := bufio.NewReader(c)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// authority issues the certificates of all servers, and one for the attacker's names, as public authorities do for
-// anyone's own names.
+// authority issues the certificates of all servers, and one for the attacker's names, as public authorities do for names
+// of their owners.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

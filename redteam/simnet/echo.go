@@ -33,7 +33,7 @@ func (n *Network) serveEcho() error {
 	return nil
 }
 
-// echo sends back what it receives.
+// echo sends back the data that it receives.
 type echo struct{ log *log }
 
 func (e *echo) answer(c net.Conn) {

@@ -8,7 +8,7 @@ import (
 
 // Host is a name of the network with its services.
 type Host struct {
-	Name  string // "*." at its begin stands for any label
+	Name  string // "*." at its start matches any label
 	Addrs []netip.Addr
 	Ports []string // such as tcp/443
 	What  string
@@ -29,7 +29,7 @@ var hosts = []Host{
 	{Quiet, []netip.Addr{Quiet4, Quiet6}, echoPorts, "another echo server"},
 	{"*." + Wild, []netip.Addr{Allowed4, Allowed6}, webPorts, "any name below it is a web server"},
 	{Attacker, []netip.Addr{Attacker4, Attacker6}, webPorts, "the attacker, as is every other address"},
-	{"*." + Attacker, []netip.Addr{Attacker4, Attacker6}, webPorts, "a query for it tells the attacker the name"},
+	{"*." + Attacker, []netip.Addr{Attacker4, Attacker6}, webPorts, "a query for it reveals the name to the attacker"},
 }
 
 // Hosts returns the names of the network, except those below Rebind and RebindDirect.

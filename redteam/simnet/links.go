@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaces are the network's namespaces. See the package's drawing.
+// spaces are the network's namespaces. See the package's diagram.
 type spaces struct{ site, world, rest *space }
 
 // make makes the namespaces.
@@ -27,7 +27,7 @@ func (n *spaces) make() (err error) {
 			"ipv6/conf/default/accept_ra": "0", "ipv6/conf/default/router_solicitations": "0",
 		}
 		if name != "site" {
-			values["ipv6/ip_nonlocal_bind"] = "1" // servers answer from addresses that only a route makes local
+			values["ipv6/ip_nonlocal_bind"] = "1" // servers respond from addresses that only a route makes local
 		}
 		err = (*s).sysctl(values)
 		if err != nil {
@@ -48,7 +48,7 @@ func (n *spaces) close() error {
 	return errors.Join(errs...)
 }
 
-// link lays the wires and the routes.
+// link makes the links and the routes.
 func (n *spaces) link() error {
 	err := errors.Join(
 		wire(n.site, "site0", n.world, "up0"),
@@ -76,13 +76,12 @@ func (n *spaces) link() error {
 	)
 }
 
-// know gives the two ends of a wire each other's hardware addresses. Without neighbour discovery, no first packet is
-// lost to it.
+// know sets the two ends of a link as neighbours of each other, so that no first packet is lost to neighbour discovery.
 func know(a *space, nameA string, b *space, nameB string) error {
 	return errors.Join(a.meet(nameA, b, nameB), b.meet(nameB, a, nameA))
 }
 
-// meet waits until the space's end of a wire is up, and enters the other end's addresses as its neighbours.
+// meet waits until the space's end of a link is up, and sets the other end's addresses as its neighbours.
 func (s *space) meet(name string, other *space, otherName string) error {
 	there, err := other.link.LinkByName(otherName)
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *space) meet(name string, other *space, otherName string) error {
 	return s.with(name, func(l netlink.Link) (err error) {
 		for end := time.Now().Add(5 * time.Second); l.Attrs().OperState != netlink.OperUp; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				return errors.New("the wire does not come up")
+				return errors.New("the link does not come up")
 			}
 			if l, err = s.link.LinkByName(name); err != nil {
 				return err
@@ -111,7 +110,7 @@ func (s *space) meet(name string, other *space, otherName string) error {
 	})
 }
 
-// wire makes a pair of interfaces, one in each space, and brings them up.
+// wire makes a veth pair, one interface in each space, and brings them up.
 func wire(a *space, nameA string, b *space, nameB string) error {
 	pair := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: nameA, Namespace: netlink.NsFd(a.file.Fd())},
@@ -182,8 +181,8 @@ func (s *space) local(ranges ...netip.Prefix) error {
 	})
 }
 
-// everything makes every address local to the space for packets that come in on an interface. The table of local
-// addresses then holds all addresses, so routing consults it only for those packets.
+// everything makes every address local to the space for packets that arrive on an interface. The table of local
+// addresses then has all addresses, so routing uses it only for those packets.
 func (s *space) everything(name string) error {
 	err := s.local(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

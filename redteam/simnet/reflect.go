@@ -15,10 +15,10 @@ import (
 	"unicode/utf16"
 )
 
-// KeyHeader is the header whose value a reflection gives back.
+// KeyHeader is the header field whose value a reflection returns.
 const KeyHeader = "X-Api-Key"
 
-// reflect answers with the value of KeyHeader, as an error page, a debugging endpoint or a hostile server would. The
+// reflect responds with the value of KeyHeader, like an error page, a debugging endpoint or a hostile server. The
 // query's "as" selects the encoding.
 func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get(KeyHeader)
@@ -42,17 +42,17 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "deflate")
 		var b bytes.Buffer
 		z := zlib.NewWriter(&b)
-		io.WriteString(z, text) // a Buffer takes all
+		io.WriteString(z, text) // a Buffer never fails
 		z.Close()
 		text = b.String()
 	case "gzip-twice":
 		h.Set("Content-Encoding", "gzip, gzip")
 		text = gzipped(gzipped(text))
-	case "unknown": // a coding that the gateway does not know, and that the body does not have
+	case "unknown": // a coding that the gateway does not support, and that the body does not have
 		h.Set("Content-Encoding", "br")
 	case "no-gzip":
 		h.Set("Content-Encoding", "gzip")
-	case "gzip-broken": // without its end
+	case "gzip-broken": // truncated
 		h.Set("Content-Encoding", "gzip")
 		text = gzipped(text + strings.Repeat("filling ", 4000))
 		text = text[:len(text)-9]
@@ -82,7 +82,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		return
-	case "cut": // the connection ends within the answer, together with data
+	case "cut": // the connection ends within the response
 		h.Set("Content-Length", strconv.Itoa(len(text)+1000))
 		io.WriteString(rw, text)
 		http.NewResponseController(rw).Flush()
@@ -94,7 +94,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(rw, text)
 }
 
-// beyond answers over HTTP/1 with Hello or without a body, and sends text after the answer's end.
+// beyond responds over HTTP/1 with Hello or without a body, and sends text after the response's end.
 func beyond(rw http.ResponseWriter, how, text string) {
 	answer := map[string]string{
 		"head":   fmt.Sprintf("200 OK\r\nContent-Length: %d\r\n\r\n", len(text)),
@@ -104,7 +104,7 @@ func beyond(rw http.ResponseWriter, how, text string) {
 		"chunks": fmt.Sprintf("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(Hello), Hello),
 	}[how]
 	c, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil { // HTTP/2, whose frames delimit answers
+	if err != nil { // HTTP/2, whose frames delimit responses
 		panic(http.ErrAbortHandler)
 	}
 	defer c.Close()
@@ -115,7 +115,7 @@ func beyond(rw http.ResponseWriter, how, text string) {
 func gzipped(s string) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	io.WriteString(z, s) // a Buffer takes all
+	io.WriteString(z, s) // a Buffer never fails
 	z.Close()
 	return b.String()
 }

@@ -15,8 +15,8 @@ const (
 	RepoText = "cloned from the simulated internet\n"
 )
 
-// repository serves a git repository with one commit over the "dumb" protocol:
-// files as they lie in .git (gitprotocol-http(5); gitformat of loose objects in git's "Git Internals").
+// repository serves a git repository with one commit over the "dumb" protocol: the files of a .git directory
+// (gitprotocol-http(5); format of loose objects in git's "Git Internals").
 func repository() http.Handler {
 	files := map[string][]byte{"/HEAD": []byte("ref: refs/heads/main\n"), "/objects/info/packs": {}}
 	blob := object(files, "blob", []byte(RepoText))

@@ -32,7 +32,7 @@ const (
 	AtResolver Where = "resolver" // a query for a name outside of Zone
 )
 
-// String returns one line.
+// String returns a description in one line.
 func (s Sighting) String() string {
 	return fmt.Sprintf("%s: %s %s > %s %.100q", s.Where, s.Proto, s.Src, s.Dst, s.Text)
 }
@@ -64,7 +64,7 @@ type Request struct {
 
 // Talk is a connection to a web server, with what its client sent, decrypted.
 type Talk struct {
-	Time time.Time // of its beginning
+	Time time.Time // of its start
 	SNI  string    // empty in cleartext
 	Src  netip.AddrPort
 	Dst  netip.AddrPort
@@ -75,7 +75,7 @@ type Talk struct {
 const limit = 20000
 
 type log struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	sightings []Sighting
 	queries   []Query
 	requests  []Request
@@ -107,14 +107,14 @@ func (l *log) visited(c net.Conn, where Where, text string) {
 	l.note(Sighting{Where: where, Proto: "tcp", Src: addrOf(c.RemoteAddr()), Dst: addrOf(c.LocalAddr()), Text: text})
 }
 
-// lose counts n entries that the log does not have.
+// lose counts n entries that are missing from the log.
 func (l *log) lose(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost += n
 }
 
-// all returns one of the log's lists as it is now.
+// all returns a copy of one of the log's lists.
 func all[T any](l *log, list *[]T) []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,15 +127,15 @@ func (n *Network) Seen() []Sighting { return all(&n.log, &n.log.sightings) }
 // Queries returns the queries that reached the resolver so far, in order.
 func (n *Network) Queries() []Query { return all(&n.log, &n.log.queries) }
 
-// Requests returns what reached the web servers and echoes so far, in order.
+// Requests returns the requests that reached the web servers and echo servers so far, in order.
 func (n *Network) Requests() []Request { return all(&n.log, &n.log.requests) }
 
-// Talks returns the connections to web servers so far, with all bytes that their clients sent: each when it has ended,
-// and before that when its client sent a server name in TLS.
+// Talks returns the connections to web servers so far, with all bytes that their clients sent: each after it has ended,
+// or after its client has sent a server name in TLS.
 func (n *Network) Talks() []Talk { return all(&n.log, &n.log.talks) }
 
-// Lost returns how many packets the watchers missed and how many entries the log had no
-// room for. Unless it is 0, an empty list of sightings proves nothing.
+// Lost returns how many packets the watchers missed and how many entries did not fit into the log. Unless it is 0, an
+// empty list of sightings proves nothing.
 func (n *Network) Lost() uint64 {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()

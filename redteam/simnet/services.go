@@ -12,10 +12,10 @@ import (
 type services struct {
 	mu      sync.Mutex // guards closers
 	closers []io.Closer
-	work    sync.WaitGroup // a goroutine for each of them
+	work    sync.WaitGroup // one goroutine for each
 }
 
-// close ends all of them, and waits for their goroutines.
+// close ends all services, and waits for their goroutines.
 func (s *services) close() error {
 	s.mu.Lock()
 	closers := s.closers
@@ -35,7 +35,7 @@ func (s *services) run(c io.Closer, serve func()) {
 	s.work.Go(serve)
 }
 
-// own adds c to what close closes.
+// own adds c to the closers of close.
 func (s *services) own(c io.Closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *services) listenAll(at *space, ports []uint16, answer func(net.Conn)) e
 	})
 }
 
-// serve answers on a listener until close, which also ends its connections.
+// serve accepts connections on a listener until close, which also ends them.
 func (s *services) serve(l net.Listener, answer func(net.Conn)) {
 	srv := &server{Listener: l, open: map[net.Conn]bool{}}
 	s.run(srv, func() { srv.run(answer) })

@@ -12,9 +12,9 @@
 //	| canaries on lo  |         |                          |    |                       |
 //	+-----------------+         +--------------------------+    +-----------------------+
 //
-// The default routes of site and world lead to the rest, where the attacker answers at every address. So the
-// network observes each packet that leaves the host, whatever its destination. The wire is watched too: a packet
-// on it to anything but a service of the network is a sighting. Canaries listen on the host itself.
+// The default routes of site and world lead to rest, where the attacker responds at every address. So the network
+// observes each packet that leaves the host, whatever its destination. The wire is watched too: a packet on it to
+// anything but a service of the network is a sighting. Canaries listen on the host itself.
 //
 // The namespaces have no names. They exist as long as a descriptor, a socket or a process is in them, so the kernel
 // removes them however this process ends.
@@ -43,13 +43,13 @@ const (
 	Fronted = "fronted.site.example"
 	// API is a web server too, for rules with http.
 	API = "api.site.example"
-	// LLM acts as a language model over HTTPS, for clients with its key; see package llmapi.
+	// LLM is an LLM API over HTTPS, for clients with its key; see package llmapi.
 	LLM = "llm.site.example"
 	// Plain is a web server for cleartext HTTP.
 	Plain = "plain.site.example"
 	// Direct echoes on tcp/7000 and udp/7001, over IPv4 and IPv6.
 	Direct = "direct.site.example"
-	// Quiet does the same at other addresses.
+	// Quiet is the same at other addresses.
 	Quiet = "quiet.site.example"
 	// Wild is the zone of a web server: every name below it exists.
 	Wild = "wild.site.example"
@@ -156,10 +156,10 @@ func (n *Network) CA() []byte { return n.ca.pem }
 // Roots returns a pool with that certificate.
 func (n *Network) Roots() *x509.CertPool { return n.ca.pool() }
 
-// Model returns the server at LLM, which logs the calls that it served.
+// Model returns the server at LLM, which logs the calls that it has served.
 func (n *Network) Model() *llmapi.Server { return n.model }
 
-// ModelKey returns the API key that the server at LLM accepts, which differs from network to network.
+// ModelKey returns the API key that the server at LLM accepts. Each network has a different key.
 func (n *Network) ModelKey() string { return n.modelKey }
 
 // Close ends all servers and watchers, and closes the namespaces. The caller ends the processes that it started in

@@ -22,7 +22,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The topology is drawn at the head of world.go.
+// simnet.go has a diagram of the topology.
 
 func newNetwork(t *testing.T) *Network {
 	t.Helper()
@@ -89,7 +89,7 @@ func ask(t *testing.T, w *Network, network string, server netip.AddrPort, name s
 	return m
 }
 
-// What a policy may allow works, and none of it is a sighting.
+// All services that a policy may allow work, and their use is not a sighting.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t)
@@ -135,14 +135,14 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// Whatever else leaves the host is seen, wherever it goes.
+// All other packets that leave the host are observed, whatever their destination.
 func TestSightings(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t)
 	for i, c := range []struct {
 		network, to string
 		where       Where
-		answer      string // "" when none is awaited
+		answer      string // "" for none
 	}{
 		{"tcp", "93.184.66.66:443", AtAttacker, Orders},
 		{"tcp", "[2600:dead:66::66]:22", AtAttacker, Orders},
@@ -193,11 +193,11 @@ func TestSightings(t *testing.T) {
 	}
 	asked := slices.DeleteFunc(w.Seen(), func(s Sighting) bool { return s.Proto != "dns" || s.Text != "data.evil.example TXT" })
 	if len(asked) != 3 {
-		t.Errorf("questions for the attacker's zone: %v", asked)
+		t.Errorf("queries for the attacker's zone: %v", asked)
 	}
 }
 
-// Names that lead where none should.
+// Names that resolve to forbidden addresses.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t)
@@ -239,7 +239,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// What a client sends to a server is kept even when it is no request that the server would take.
+// The data that a client sends to a server is kept even if it is not a valid request.
 func TestTalks(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t)
@@ -280,7 +280,7 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// Two worlds do not meet, and nothing is left of a world.
+// Two networks do not affect each other, and nothing is left after Close.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	a, b := newNetwork(t), newNetwork(t)
@@ -311,7 +311,7 @@ func TestClose(t *testing.T) {
 		})
 	})
 	if _, err := New(canceled()); !errors.Is(err, context.Canceled) {
-		t.Errorf("a world in a context that has ended: %v", err)
+		t.Errorf("a network with a cancelled context: %v", err)
 	}
 }
 
@@ -340,7 +340,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestRefusedEcho: the host may refuse a late echo, which it sent for itself; an ICMP error about any other packet is seen.
+// TestRefusedEcho: the host may reject a late echo, which it has requested itself; an ICMP error about any other packet
+// is observed.
 func TestRefusedEcho(t *testing.T) {
 	host, guest := netip.MustParseAddrPort("[2600:dead:1::2]:40000"), netip.MustParseAddrPort("[fdc5:7a1c:19d2::2]:40000")
 	echo := netip.AddrPortFrom(Direct6, 7001)
@@ -362,7 +363,7 @@ func TestRefusedEcho(t *testing.T) {
 	}
 }
 
-// No frame makes the parser fail, and a packet that came in parts is never one for a service.
+// No frame makes the parser fail, and a fragment never counts as a packet for a service.
 func FuzzParse(f *testing.F) {
 	eth := func(kind string, body string) []byte {
 		return []byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02" + kind + body)
@@ -384,12 +385,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The model answers at its own name, over both protocols and families, for its key only.
+// The LLM API responds at its name, over both protocols and families, only with its key.
 func TestModel(t *testing.T) {
 	w := newNetwork(t)
 	for _, host := range []netip.Addr{LLM4, LLM6} {
 		post := func(name, key string) (int, string) {
-			long := strings.Repeat("word ", 5000) // a body that the log does not hold; "user" is a word, too
+			long := strings.Repeat("word ", 5000) // a body that is too long for the log; "user" is a word, too
 			req, err := http.NewRequest("POST", "https://"+name+"/v1/messages", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"say: hi\n`+long+`"}]}`))
 			if err != nil {
 				t.Fatal(err)
@@ -425,7 +426,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestHosts: each name that is listed leads to the addresses beside it, and something answers at each port beside it.
+// TestHosts: each listed name resolves to its listed addresses, and a server listens on each listed port.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t)
@@ -443,7 +444,7 @@ func TestHosts(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, h.Addrs) {
-			t.Errorf("%s leads to %v, the list says %v", name, got, h.Addrs)
+			t.Errorf("%s resolves to %v, but the list has %v", name, got, h.Addrs)
 		}
 		for _, addr := range h.Addrs {
 			for _, port := range h.Ports {
@@ -467,7 +468,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestUseResolver: programs on the network's host resolve its names without a configured resolver, and programs elsewhere do not.
+// TestUseResolver: programs on the network's host resolve its names without a configured resolver, and programs
+// elsewhere do not.
 func TestUseResolver(t *testing.T) {
 	t.Parallel()
 	before, err := os.ReadFile("/etc/resolv.conf")
@@ -485,7 +487,7 @@ func TestUseResolver(t *testing.T) {
 		t.Errorf("%v, %s", err, out.String())
 	}
 	if after, err := os.ReadFile("/etc/resolv.conf"); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("outside it is now %q, %v", after, err)
+		t.Errorf("outside it is %q, %v", after, err)
 	}
 	if seen := w.Seen(); len(seen) > 0 {
 		t.Errorf("seen: %v", seen)

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace without a name, and a thread that lives in it.
+// space is a network namespace without a name, with a thread in it.
 type space struct {
 	file  *os.File
 	link  *netlink.Handle
 	tasks chan task
-	ended chan struct{} // closed when the thread is gone
+	ended chan struct{} // closed when the thread has ended
 }
 
 type task struct {
@@ -47,7 +47,7 @@ func newSpace(name string) (*space, error) {
 	return s, nil
 }
 
-// live runs on the space's thread. The thread is never used for another goroutine: it ends with this function.
+// live runs on the space's thread. The thread is not reused for another goroutine: it ends with this function.
 func (s *space) live(name string, ready chan<- error) {
 	defer close(s.ended)
 	runtime.LockOSThread()
@@ -79,7 +79,7 @@ func (s *space) close() error {
 	return s.file.Close()
 }
 
-// sysctl sets values below /proc/sys/net, which shows the caller's namespace.
+// sysctl sets values below /proc/sys/net, which belongs to the caller's namespace.
 func (s *space) sysctl(values map[string]string) error {
 	return s.do(func() error {
 		var errs []error

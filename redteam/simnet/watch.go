@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher reads every frame that comes in on an interface.
+// watcher reads every frame that arrives on an interface.
 type watcher struct {
 	log   *log
 	where Where
 	file  *os.File
 	skip  []int // interfaces that it ignores
-	// minds reports whether a packet that came in is a sighting.
+	// minds reports whether a received packet is a sighting.
 	minds func(packet) bool
 }
 

@@ -19,16 +19,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Hello is in every answer of the network's web servers, and in no other.
+// Hello is in every response of the network's web servers, and in no other.
 const Hello = "hello from the simulated internet"
 
 // WebPorts are the TCP ports on which the web servers listen, 443 and 8443 with TLS.
 var WebPorts = []uint16{80, 443, 8443}
 
-// web is all web servers of the network: one handler, which answers for every name.
+// web is the network's web servers: one handler, which serves every name.
 type web struct {
 	log   *log
-	model http.Handler // answers at LLM
+	model http.Handler // serves LLM
 	cert  tls.Certificate
 	repo  http.Handler
 	plain *http.Server // HTTP/1.1, inside TLS or not
@@ -80,7 +80,7 @@ func (s *web) Close() error {
 	return s.plain.Close()
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (s *web) accept(l net.Listener, secret bool) {
 	var talks sync.WaitGroup
 	defer talks.Wait()
@@ -93,7 +93,7 @@ func (s *web) accept(l net.Listener, secret bool) {
 	}
 }
 
-// talk opens the TLS of a connection and hands it to the server of its protocol.
+// talk terminates the TLS of a connection and passes it to the server of its protocol.
 func (s *web) talk(raw net.Conn, secret bool) {
 	t := &talk{Conn: raw, web: s, began: time.Now()}
 	if !s.track(t) {
@@ -143,7 +143,7 @@ func (s *web) track(t *talk) bool {
 	return !s.ended
 }
 
-// queueListener gives plain the connections that talk has prepared.
+// queueListener returns to plain the connections that talk has prepared.
 type queueListener struct{ *web }
 
 func (q queueListener) Accept() (net.Conn, error) {
@@ -160,7 +160,7 @@ func (q queueListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 type talkKey struct{}
 
-// talk is a connection that keeps the bytes that its client sent.
+// talk is a connection that records the bytes that its client sent.
 type talk struct {
 	net.Conn
 	web    *web
@@ -173,7 +173,7 @@ type talk struct {
 	said []byte
 }
 
-// heardLimit bounds what is kept of a connection.
+// heardLimit bounds the recorded bytes of a connection.
 const heardLimit = 64 << 10
 
 func (t *talk) Read(b []byte) (int, error) {
@@ -210,7 +210,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// ServeHTTP answers for every name of the network.
+// ServeHTTP serves every name of the network.
 //
 //	/repo.git/...        a git repository
 //	/big                 bytes without end, 16 KiB every 2 ms
@@ -219,7 +219,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 //	.../reflect?as=HOW   the value of the request's KeyHeader; see reflect
 //	anything else        Hello, host and path
 //
-// At LLM a model answers instead.
+// At LLM it serves the LLM API instead.
 func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	s.note(r)
 	switch {

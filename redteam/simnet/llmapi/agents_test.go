@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The agents of examples/agent work: they call the model, run what it wants, send back its
-// results, and add up the cost.
+// The agents in examples/agent work: they call the model, run its tool calls, send back the results, and add up the
+// cost.
 func TestAgents(t *testing.T) {
 	for _, a := range []struct{ script, base, key, path string }{
 		{"agent_anthropic.py", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", ""},
@@ -45,7 +45,7 @@ func TestAgents(t *testing.T) {
 				t.Error(string(b), err)
 			}
 			if out, err := agent("placeholder"); err == nil || len(s.Served()) != 4 {
-				t.Error("the agent goes on without a key:", out)
+				t.Error("the agent continues without a key:", out)
 			}
 		})
 	}

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// answer writes one.
+// answer writes one response.
 type answer struct {
 	w   http.ResponseWriter
 	api string
-	key string // that was presented
+	key string // the key in the request
 
 	q      *question
 	status int
 	out    io.Writer
-	packed *gzip.Writer // nil: as it is
+	packed *gzip.Writer // nil: not compressed
 	events int
 	broken bool
-	sent   bool // all, with usage
+	sent   bool // complete, with usage
 	in, cached, output, thinking,
 	calls int
 }
 
 type m = map[string]any
 
-// Served returns what was answered.
+// Served returns the description of the response.
 func (a *answer) Served() Served {
 	v := Served{API: a.api, Status: a.status, Key: a.key, Input: a.in, Cached: a.cached, Output: a.output, Thinking: a.thinking, Calls: a.calls, Sent: a.sent}
 	v.Stream = a.q != nil && a.q.stream
 	return v
 }
 
-// refuse answers with an error in the provider's form.
+// refuse responds with an error in the provider's format.
 func (a *answer) refuse(status int, kind, message string) {
 	a.status = status
 	a.w.Header().Set("Content-Type", "application/json")
@@ -43,7 +43,7 @@ func (a *answer) refuse(status int, kind, message string) {
 		a.w.Header().Set("Retry-After", "0")
 	}
 	a.w.WriteHeader(status)
-	json.NewEncoder(a.w).Encode(a.fault(status, kind, message)) // the client may be gone
+	json.NewEncoder(a.w).Encode(a.fault(status, kind, message)) // the client may have disconnected
 }
 
 func (a *answer) fault(status int, kind, message string) any {
@@ -56,7 +56,7 @@ func (a *answer) fault(status int, kind, message string) any {
 	return m{"error": m{"type": kind, "message": message, "param": nil, "code": nil}}
 }
 
-// answer answers with what the model says.
+// answer responds with the model's reply.
 func (a *answer) answer(q *question) {
 	a.q, a.status, a.out = q, http.StatusOK, a.w
 	r := q.think(a.key)
@@ -92,19 +92,19 @@ func (a *answer) answer(q *question) {
 	}
 	a.sent = !a.broken && q.usage && !q.script.mute
 	if a.broken && !q.script.trouble {
-		panic(http.ErrAbortHandler) // the connection ends here
+		panic(http.ErrAbortHandler) // aborts the connection
 	}
 }
 
-// whole writes an answer that is not streamed.
+// whole writes a response that is not streamed.
 func (a *answer) whole(v any) { json.NewEncoder(a.out).Encode(v) }
 
-// event writes one of a stream, as HTML's standard says. name may be empty.
+// event writes one server-sent event, as the HTML standard specifies. name may be empty.
 func (a *answer) event(name string, v any) {
 	if s := a.q.script; s.after > 0 && a.events == s.after && !a.broken {
 		a.broken = true
 		if s.trouble {
-			a.write("error", a.fault(529, "overloaded_error", "the script says so"))
+			a.write("error", a.fault(529, "overloaded_error", "requested by the script"))
 		}
 	}
 	if !a.broken {
@@ -118,7 +118,7 @@ func (a *answer) write(name string, v any) {
 	}
 	data, isText := v.(string)
 	if !isText {
-		b, _ := json.Marshal(v) // of what is marshalled here, all can be
+		b, _ := json.Marshal(v) // all values that are marshalled here are valid
 		data = string(b)
 	}
 	switch {
@@ -132,7 +132,7 @@ func (a *answer) write(name string, v any) {
 	if name != "" && !a.q.array {
 		data = "event: " + name + "\n" + data
 	}
-	io.WriteString(a.out, data) // the client may be gone
+	io.WriteString(a.out, data) // the client may have disconnected
 	a.flush()
 }
 
@@ -143,7 +143,7 @@ func (a *answer) flush() {
 	http.NewResponseController(a.w).Flush()
 }
 
-// usage returns v, or nothing where the script omits it.
+// usage returns v, or nothing if the script disables it.
 func (a *answer) usage(v m) any {
 	if a.q.script.mute {
 		return nil
@@ -151,7 +151,7 @@ func (a *answer) usage(v m) any {
 	return v
 }
 
-// arguments returns those of a call, as JSON, and in pieces.
+// arguments returns the arguments of a call, as JSON, and in pieces.
 func (c call) arguments() (whole string, pieces []string) {
 	b, _ := json.Marshal(m{"command": c.command})
 	letters := []rune(string(b))

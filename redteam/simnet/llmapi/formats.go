@@ -1,6 +1,6 @@
 package llmapi
 
-// anthropic answers as Anthropic's Messages do. Input tokens are without the cache's.
+// anthropic responds like Anthropic's Messages. Input tokens do not include cached ones.
 func (a *answer) anthropic(r reply) {
 	usage := a.usage(m{"input_tokens": a.in - a.cached, "cache_read_input_tokens": a.cached, "cache_creation_input_tokens": 0, "output_tokens": a.output})
 	message := m{"id": "msg_1", "type": "message", "role": "assistant", "model": a.q.model, "content": []any{}, "stop_reason": nil, "stop_sequence": nil}
@@ -38,7 +38,7 @@ func (a *answer) block(index int, begin m, delta, member string, pieces []string
 	a.event("content_block_stop", m{"type": "content_block_stop", "index": index})
 }
 
-// chat answers as OpenAI's Chat Completions do. Prompt tokens are with the cache's.
+// chat responds like OpenAI's Chat Completions. Prompt tokens include cached ones.
 func (a *answer) chat(r reply) {
 	usage := a.usage(m{
 		"prompt_tokens": a.in, "completion_tokens": a.output, "total_tokens": a.in + a.output,
@@ -82,7 +82,7 @@ func (a *answer) chat(r reply) {
 	a.event("", "[DONE]")
 }
 
-// responses answers as OpenAI's Responses do.
+// responses responds like OpenAI's Responses.
 func (a *answer) responses(r reply) {
 	response := func(status string, output []any, usage any) m {
 		return m{"id": "resp_1", "object": "response", "status": status, "model": a.q.model, "error": nil, "incomplete_details": nil, "output": output, "usage": usage}
@@ -123,7 +123,7 @@ func (a *answer) responses(r reply) {
 	event("response.completed", m{"response": done})
 }
 
-// gemini answers as Gemini does. Thoughts are beside the candidates' tokens.
+// gemini responds like Gemini. Thoughts are not included in the candidates' tokens.
 func (a *answer) gemini(r reply) {
 	piece := func(parts []any, output int, finish any) m {
 		v := m{"candidates": []any{m{"index": 0, "content": m{"role": "model", "parts": parts}}}, "modelVersion": a.q.model}
@@ -152,6 +152,6 @@ func (a *answer) gemini(r reply) {
 	}
 	a.event("", piece(append([]any{m{"text": ""}}, calls...), a.output-a.thinking, "STOP"))
 	if a.q.array && !a.broken {
-		a.out.Write([]byte("\n]\n")) // the client may be gone
+		a.out.Write([]byte("\n]\n")) // the client may have disconnected
 	}
 }

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// question is what was asked, whatever the API.
+// question is a parsed request, for any API.
 type question struct {
 	model  string
 	stream bool
 	array  bool // a stream as a JSON array: Gemini's, without alt=sse
-	usage  bool // is to be sent in a stream
+	usage  bool // to be sent in a stream
 	prompt string
 	script script
-	round  int    // how often tools were called
-	tool   string // the first on offer
+	round  int    // number of previous rounds of tool calls
+	tool   string // the first offered
 	input  int    // words
 }
 
-// script is what the prompt wishes; see the package's description.
+// script has the instructions of the prompt; see the package comment.
 type script struct {
 	rounds      [][]string // commands
 	say         string
@@ -98,7 +98,7 @@ func read(api string, r *http.Request, body map[string]any) *question {
 		if q.prompt == "" && (role == "user" || role == "") {
 			q.prompt = text(m["content"]) + text(m["parts"])
 		}
-		// The model's turns. In responses they are calls without a role, one after the other.
+		// The model's turns. In responses they are consecutive calls without a role.
 		turn := role == "assistant" || role == "model" || str(m["type"]) == "function_call"
 		if turn && !calling {
 			q.round++
@@ -138,7 +138,7 @@ func Tokens(v any) (n int) {
 	return n
 }
 
-// text returns a message's text, which may be in parts.
+// text returns a message's text, which may be split into parts.
 func text(content any) string {
 	if s, ok := content.(string); ok {
 		return s
@@ -150,7 +150,7 @@ func text(content any) string {
 	return strings.Join(all, "\n")
 }
 
-// call is a tool call that the model wants.
+// call is a tool call of the model.
 type call struct{ id, name, command string }
 
 // reply is the model's turn.
@@ -159,7 +159,7 @@ type reply struct {
 	calls []call
 }
 
-// think finds out what to answer.
+// think determines the reply.
 func (q *question) think(key string) (r reply) {
 	if q.round < len(q.script.rounds) {
 		for i, command := range q.script.rounds[q.round] {

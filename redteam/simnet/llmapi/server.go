@@ -1,7 +1,7 @@
-// Package llmapi is the LLM API of the simulated internet, for policies that are tried there, demonstrations and tests. It
-// speaks the wire formats of Anthropic's Messages, OpenAI's Chat Completions and
-// Responses, and Gemini's generateContent, whole and streamed. What it "thinks" is a script in the
-// first message that a user sends, a line for each wish; other lines are small talk:
+// Package llmapi is the LLM API of the simulated internet, for testing policies, demonstrations and tests. It implements
+// the wire formats of Anthropic's Messages, OpenAI's Chat Completions and Responses, and Gemini's generateContent,
+// complete and streamed. Its responses follow a script in the first message of a user, one instruction per line; other
+// lines are ignored:
 //
 //	run: COMMAND       asks for a tool call with {"command": COMMAND}; several lines in a row: all in one answer
 //	then: COMMAND      the same, after the results of those before
@@ -13,11 +13,11 @@
 //	trouble: N         an error in the stream after N events, each time
 //	wait: FIRST NEXT   durations before the first content and between pieces of it
 //	usage: off         sends none
-//	echo: on           shows the key that came, in the field X-Echo and in the last answer
+//	echo: on           returns the request's key in the field X-Echo and in the last answer
 //	gzip: on           compresses the answer
 //
-// A token is a word: what white space parts. Input is all strings of the conversation, roles and ids as well; after
-// the first round the script itself counts as read from a cache.
+// A token is a word, separated by white space. The input is all strings of the conversation, including roles and ids;
+// after the first round the script itself counts as read from a cache.
 package llmapi
 
 import (
@@ -29,32 +29,31 @@ import (
 	"sync"
 )
 
-// Server is the model. It is an http.Handler and may be used concurrently.
+// Server is the LLM API. It is an http.Handler and is safe for concurrent use.
 type Server struct {
 	key string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	served []Served
-	failed map[string]int // of each script, how many requests were answered with its failure
+	failed map[string]int // by script: requests that were answered with its failure
 }
 
-// Served is one request for an answer, and what the answer said about itself.
+// Served describes one request for a response, and what the response reported.
 type Served struct {
-	API      string // anthropic, chat, responses or gemini; empty: none that is known
+	API      string // anthropic, chat, responses or gemini; empty: unknown
 	Status   int
 	Stream   bool
-	Input    int // tokens, with those of the cache
+	Input    int // tokens, including cached ones
 	Cached   int
-	Output   int // tokens, with those of reasoning
+	Output   int // tokens, including reasoning
 	Thinking int
-	Calls    int    // of tools
-	Sent     bool   // usage was sent, and the answer was not broken off before
-	Key      string // that was presented
+	Calls    int    // tool calls
+	Sent     bool   // usage was sent before the response ended
+	Key      string // the key in the request
 }
 
-// New returns a server that answers clients that present the key, and only the key: another one
-// beside it is refused. It is presented as the providers want it: x-api-key, api-key or x-goog-api-key,
-// as a bearer's token, or as the parameter key.
+// New returns a server that accepts only requests with exactly this key: a second, different key is rejected. The key
+// can be in the providers' header fields (x-api-key, api-key or x-goog-api-key), a bearer token, or the parameter key.
 func New(key string) *Server { return &Server{key: key, failed: map[string]int{}} }
 
 // Served returns the requests so far, in order; at most 10000.
@@ -80,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{w: w, api: apiOf(r), key: strings.Join(keys(r), " ")}
 	defer func() { s.serve(a.Served()) }()
 	if a.api == "" {
-		a.refuse(http.StatusNotFound, "not_found_error", "there is nothing at "+r.URL.Path)
+		a.refuse(http.StatusNotFound, "not_found_error", "not found: "+r.URL.Path)
 		return
 	}
 	if presented := keys(r); len(presented) == 0 || slices.ContainsFunc(presented, func(k string) bool { return k != s.key }) {
@@ -89,7 +88,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var body map[string]any
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&body); err != nil {
-		a.refuse(http.StatusBadRequest, "invalid_request_error", "the body is no JSON object: "+err.Error())
+		a.refuse(http.StatusBadRequest, "invalid_request_error", "the body is not a JSON object: "+err.Error())
 		return
 	}
 	q := read(a.api, r, body)
@@ -98,13 +97,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if kind == "" {
 			kind = "api_error"
 		}
-		a.refuse(status, kind, "the script says so")
+		a.refuse(status, kind, "requested by the script")
 		return
 	}
 	a.answer(q)
 }
 
-// fails reports whether a script's request is to fail, with which status.
+// fails reports whether a script's request must fail, and with which status.
 func (s *Server) fails(q *question) int {
 	fields := strings.Fields(q.script.fail)
 	if len(fields) == 0 {
@@ -124,7 +123,7 @@ func (s *Server) fails(q *question) int {
 	return status
 }
 
-// apiOf knows the API by the end of the path.
+// apiOf returns the API by the end of the path.
 func apiOf(r *http.Request) string {
 	p := r.URL.Path
 	switch {
@@ -141,7 +140,7 @@ func apiOf(r *http.Request) string {
 	return ""
 }
 
-// keys returns all that a request presents as a key.
+// keys returns all keys in a request.
 func keys(r *http.Request) (all []string) {
 	for _, field := range []string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
 		all = append(all, r.Header.Values(field)...)

@@ -18,10 +18,10 @@ import (
 
 const key = "sk-test-0123456789"
 
-// asked is a request to the model, as an agent would make it.
+// asked is a request to the model, like an agent's.
 type asked struct {
 	name, path, body string
-	field            string // that holds the key
+	field            string // the header field with the key
 }
 
 func forms(prompt string) []asked {
@@ -52,7 +52,7 @@ func exchange(t *testing.T, b *llm.Tracker, url string, a asked, value string) (
 		value = "Bearer " + value
 	}
 	req.Header.Set(a.field, value)
-	req.Header.Set("Accept-Encoding", "identity") // or the client undoes it
+	req.Header.Set("Accept-Encoding", "identity") // otherwise the client decompresses the response
 	c := b.Begin(llm.Request{Method: "POST", Host: "llm.example", Path: a.path, Header: req.Header})
 	c.Request([]byte(a.body))
 	res, err := http.DefaultTransport.RoundTrip(req)
@@ -77,7 +77,7 @@ func serve(t *testing.T) (*llmapi.Server, string) {
 	return s, h.URL
 }
 
-// What package llm reads of each format is what the model reports that it sent, to the token.
+// Package llm finds exactly the tokens that the model reports, in each format.
 func TestToTheToken(t *testing.T) {
 	const prompt = "Please work:\nrun: echo \"grüße\" > 你好.txt\nrun: ls -la\nthen: cat 你好.txt\nthink: 7\nsay: all is well\n"
 	for _, gz := range []string{"", "gzip: on\n"} {

@@ -8,12 +8,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// leftoverProbes are the probes of what a step leaves behind: values, processes and files.
+// leftoverProbes are the probes of what remains after a step: values, processes and files.
 type leftoverProbes struct{ secretProbes }
 
-// afterlife adds the probes of credentials after the end of their step, and of access to them by another user
-// while the step runs.
-func (c leftoverProbes) afterlife() {
+// endedSteps adds the probes of credentials after the end of their step, and of access to them by another user during
+// the step.
+func (c leftoverProbes) endedSteps() {
 	c.sameStep()
 	s := c.env()
 	s.deliver = "{env: " + strings.ToUpper(s.name) + ", file: " + s.name + "}"
@@ -30,17 +30,17 @@ func (c leftoverProbes) afterlife() {
 	gone := handed(audit.SecretRevoke)
 	c.secretive(Probe{ID: "after/environ", step: "later", Title: "read, in the next step, the environment of a process that the step left behind", Bypass: Environ, about: about, proof: gone, outer: unread,
 		task: &task{Do: "rummage", Argv: []string{"/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline", "/proc/[0-9]*/root/run/secrets/*"}}})
-	c.secretive(Probe{ID: "after/tmpfs", step: "later", Title: "read the step's secret file, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
+	c.secretive(Probe{ID: "after/tmpfs", step: "later", Title: "read the step's secret file, in the next step", Bypass: AfterStep, about: about, proof: gone, outer: unread,
 		task: &task{Do: "rummage", Argv: []string{"/run/secrets/*", "/run/*/secrets/*", "/run/*"}}})
-	c.secretive(Probe{ID: "after/memory", step: "later", Title: "read the guest's memory, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
+	c.secretive(Probe{ID: "after/memory", step: "later", Title: "read the guest's memory, in the next step", Bypass: AfterStep, about: about, proof: gone, outer: unread,
 		task: &task{Do: "scan", Names: []string{"sk-"}, Argv: []string{"/proc/kcore", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/vdb"}}})
-	c.secretive(Probe{ID: "after/value", step: "later", Title: "send, in the next step, a value that its step left on the disk to the host that it was for", Bypass: Afterlife, about: about,
+	c.secretive(Probe{ID: "after/value", step: "later", Title: "send, in the next step, a value that its step left on the disk to the host that it was for", Bypass: AfterStep, about: about,
 		proof: flagged("secret-after-step"), task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Data: {{"+name+"|base64}}\r\n\r\n", simnet.API, ""))})
 	old := c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
-	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "send the placeholder of an ended step, in a step without a placeholder", Bypass: Afterlife, about: both[:1], task: refusedTo(simnet.API, old), proof: denied})
+	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "send the placeholder of an ended step, in a step without a placeholder", Bypass: AfterStep, about: both[:1], task: refusedTo(simnet.API, old), proof: denied})
 	old = c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
-	c.secretive(Probe{ID: "after/placeholder-old", Title: "send the placeholder of an ended step, in a step with another one", Bypass: Afterlife, binds: both[:1], task: refusedTo(simnet.API, old), proof: denied})
-	c.secretive(Probe{ID: "after/unbound", step: "later", Title: "a request to a credential's host in a step that does not have it", Bypass: Afterlife, about: both[:1], proof: denied,
+	c.secretive(Probe{ID: "after/placeholder-old", Title: "send the placeholder of an ended step, in a step with another one", Bypass: AfterStep, binds: both[:1], task: refusedTo(simnet.API, old), proof: denied})
+	c.secretive(Probe{ID: "after/unbound", step: "later", Title: "a request to a credential's host in a step that does not have it", Bypass: AfterStep, about: both[:1], proof: denied,
 		task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, ""))})
 }
 

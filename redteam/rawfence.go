@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// outside plays the scene without a sandbox: the suite itself sends from the host, and the watchers must observe that.
+// outside runs the scene without a sandbox: the suite itself sends from the host, and the watchers must observe that.
 func (t *trial) outside(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		to := net.JoinHostPort(p.task.Host, fmt.Sprint(p.task.Port))
@@ -52,27 +52,27 @@ func await(ctx context.Context, patience time.Duration, is func() bool) {
 	}
 }
 
-// stage is the scene of the hostile kernel: a fence whose network card the suite uses in place of a VM.
+// rawFence is the setup of the scene of the hostile kernel: a fence whose network card the suite uses in place of a VM.
 //
 //	probes -- frames --> tap0 | fence's namespace: sockets where custody's | site
-//	         <- answers --    | would be, and where no one may be          |
-type stage struct {
+//	         <- answers --    | would be, and where none may be             |
+type rawFence struct {
 	trial *trial
 	fence *fence.Fence
-	tap   *card
+	tap   *nic
 	work  sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	events  []fence.Event
 	answers []string // on the card, which only a host that was reached can have sent
 	taken   []string // connections and datagrams that sockets in the namespace received
 }
 
-// kernel plays the scene.
+// kernel runs the scene of the hostile kernel.
 func (t *trial) kernel(ctx context.Context, probes []Probe) (err error) {
-	s := &stage{trial: t}
+	s := &rawFence{trial: t}
 	err = t.net.Do(func() (err error) {
-		s.fence, err = fence.New(ctx, fence.Options{Observed: s.sighted})
+		s.fence, err = fence.New(ctx, fence.Options{Observed: s.observed})
 		return err
 	})
 	if err != nil {
@@ -97,14 +97,14 @@ func (t *trial) kernel(ctx context.Context, probes []Probe) (err error) {
 	return nil
 }
 
-func (s *stage) sighted(ev fence.Event) {
+func (s *rawFence) observed(ev fence.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, ev)
 }
 
 // furnish sets a policy, opens its addresses and starts listeners in the namespace.
-func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
+func (s *rawFence) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	rule := func(name string, mode netpolicy.Mode, ports ...netpolicy.Port) netpolicy.Rule {
 		pattern, bad := netpolicy.ParsePattern(name)
 		err = errors.Join(err, bad)
@@ -131,14 +131,14 @@ func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.tap = &card{file: s.fence.Tap()}
+	s.tap = &nic{file: s.fence.Tap()}
 	s.work.Go(func() { s.tap.read(s.answered) })
 	return s.sockets(ctx)
 }
 
-// sockets starts listeners on the ports of the resolver and the gateway, and on others. A connection to any of them means
-// that the fence passed it.
-func (s *stage) sockets(ctx context.Context) (closers []io.Closer, err error) {
+// sockets starts listeners on the ports of the resolver and the gateway, and on others. A connection to any of them
+// means that the fence passed it.
+func (s *rawFence) sockets(ctx context.Context) (closers []io.Closer, err error) {
 	for _, port := range []string{"22", "53", "80", "443", "8080", "8443"} {
 		l, err := s.fence.Listen(ctx, "tcp", net.JoinHostPort("", port))
 		if err != nil {
@@ -158,7 +158,7 @@ func (s *stage) sockets(ctx context.Context) (closers []io.Closer, err error) {
 	return closers, nil
 }
 
-func (s *stage) accept(l net.Listener) {
+func (s *rawFence) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -169,7 +169,7 @@ func (s *stage) accept(l net.Listener) {
 	}
 }
 
-func (s *stage) receive(c net.PacketConn) {
+func (s *rawFence) receive(c net.PacketConn) {
 	buf := make([]byte, 2048)
 	for {
 		n, _, err := c.ReadFrom(buf)
@@ -182,20 +182,20 @@ func (s *stage) receive(c net.PacketConn) {
 	}
 }
 
-func (s *stage) took(what string) {
+func (s *rawFence) took(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken = append(s.taken, what)
 }
 
-func (s *stage) answered(what string) {
+func (s *rawFence) answered(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, what)
 }
 
 // denials returns how many packets were dropped so far, and the fence's deny events from event n on.
-func (s *stage) denials(n int) (count uint64, events []fence.Event, err error) {
+func (s *rawFence) denials(n int) (count uint64, events []fence.Event, err error) {
 	sums, err := s.fence.Denials()
 	for _, sum := range sums {
 		count += sum
@@ -211,7 +211,7 @@ func (s *stage) denials(n int) (count uint64, events []fence.Event, err error) {
 }
 
 // play makes one probe, and waits until the fence has reported it or the time is up.
-func (s *stage) play(ctx context.Context, p Probe) error {
+func (s *rawFence) play(ctx context.Context, p Probe) error {
 	s.mu.Lock()
 	s.answers, s.taken = nil, nil
 	n := len(s.events)
@@ -239,12 +239,12 @@ func (s *stage) play(ctx context.Context, p Probe) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Millisecond) // for packets that got through all the same
+	time.Sleep(2 * time.Millisecond) // for packets that were passed in spite of that
 	return s.outcome(ctx, p, dropped, denials)
 }
 
-// outcome writes the first denial that the fence reported into the suite's record.
-func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, denials []fence.Event) error {
+// outcome records the first denial that the fence reported in the suite's record.
+func (s *rawFence) outcome(ctx context.Context, p Probe, dropped uint64, denials []fence.Event) error {
 	o := Outcome{Probe: p, Run: s.trial.Own, Blocked: true}
 	s.mu.Lock()
 	seen := append(append([]string{}, s.answers...), s.taken...)
@@ -284,9 +284,9 @@ func denial(ev fence.Event) audit.Event {
 	return audit.Event{Time: ev.Time, Observer: audit.Host, Kind: audit.KindFlow, Flow: f}
 }
 
-// control waits until an allowed frame has arrived: at the network's echo server, or, as its answer shows, at a socket of
-// the namespace.
-func (s *stage) control(ctx context.Context, p Probe) error {
+// control waits until an allowed frame has arrived: at the network's echo server, or, as its response shows, at a socket
+// of the namespace.
+func (s *rawFence) control(ctx context.Context, p Probe) error {
 	o := Outcome{Probe: p, Blocked: true, Detail: "it did not arrive"}
 	arrived := func() bool {
 		s.mu.Lock()
@@ -304,7 +304,7 @@ func (s *stage) control(ctx context.Context, p Probe) error {
 		return false
 	}
 	await(ctx, 3*time.Second, arrived)
-	if err := s.tap.write(ip{to: knownSynthetic}.tcp(40010, 443, tcpRST, "").frame()); err != nil { // without a reset, the socket would answer again
+	if err := s.tap.write(ip{to: knownSynthetic}.tcp(40010, 443, tcpRST, "").frame()); err != nil { // without a reset, the socket would respond again
 		return err
 	}
 	if arrived() {

@@ -7,21 +7,21 @@ import (
 	"os"
 )
 
-// vnetHeader is the length of the header before each frame on the card (virtio
-// specification 1.2, section 5.1.6). A zero header requests no offloads.
+// vnetHeader is the length of the header before each frame on the network card (virtio specification 1.2, section
+// 5.1.6). A zero header requests no offloads.
 const vnetHeader = 10
 
-// card is the host's end of the guest's network card. The suite writes the guest's frames.
-type card struct{ file *os.File }
+// nic is the host's end of the guest's network card, to which the suite writes frames in place of a guest.
+type nic struct{ file *os.File }
 
-func (c *card) write(frame []byte) error {
+func (c *nic) write(frame []byte) error {
 	_, err := c.file.Write(append(make([]byte, vnetHeader), frame...))
 	return err
 }
 
-// read reports, until the card is removed, the answers that prove that a packet reached a host. Resets and ICMP errors
-// are left out: the fence sends them as refusals.
-func (c *card) read(report func(string)) {
+// read reports, until the card is removed, the answers that prove that a packet reached a host. It ignores resets and
+// ICMP errors, with which the fence denies packets.
+func (c *nic) read(report func(string)) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := c.file.Read(buf)
