@@ -289,8 +289,8 @@ func (r *records) processObserver() audit.Observer {
 	return audit.Guest
 }
 
-// enforced reports whether the record is of the host, and not an attempt to connect: an attempt tells what a process did, whoever
-// observed it, and all other records of flows tell what the network's enforcers did.
+// enforced reports whether the record is of the host, and not an attempt to connect: an attempt is what a process did, no matter who
+// observed it, and all other records of flows are what the network's enforcers did.
 func (m *moment) enforced() bool {
 	f, is := m.what.(*audit.Flow)
 	return m.host() && !(is && f.State == audit.FlowAttempt)
