@@ -25,8 +25,8 @@ func TestAgents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The step goes on for its memory to be looked at. What it prints behind a curl is held back for
-			// some lines: a password for it could follow.
+			// The step continues so that its memory can be searched. Its output after a curl is held back for some
+			// lines, since a password could follow.
 			d.project(strings.TrimRight(string(yaml), "\n") + "\n      for i in 1 2 3 4 5 6 7 8 9; do echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!'; done\n      sleep 1000\n")
 			d.env = append(d.env, "WORLD_LLM_KEY="+w.ModelKey())
 			work, err := filepath.Abs(filepath.Join(example, "work"))
@@ -78,7 +78,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// noKey fails the test if a file of the home holds the key.
+// noKey fails the test if a file of the home contains the key.
 func (d *door) noKey(key string) {
 	d.Helper()
 	err := filepath.WalkDir(filepath.Join(d.home, "runs"), func(path string, e os.DirEntry, err error) error {

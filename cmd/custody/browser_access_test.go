@@ -103,7 +103,8 @@ type keys struct {
 	*browser.Page
 }
 
-// to presses Tab until the focused element e is the one wanted. Each one on the way has to show that it has the focus.
+// to presses Tab until the focused element e is the wanted one. Each element that is passed must show that it has the
+// focus.
 func (k keys) to(wanted string) {
 	k.T.Helper()
 	var way []string

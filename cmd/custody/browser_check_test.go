@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// give puts a file into the screen that checks bundles: chosen, or dropped there.
+// give passes a file to the screen that checks bundles, by choosing or dropping it.
 func give(p *browser.Page, name string, data []byte, dropped bool) {
 	how := `(i => { i.files = dt.files; i.dispatchEvent(new Event("change", {bubbles: true})) })(document.querySelector("#bundle"))`
 	if dropped {

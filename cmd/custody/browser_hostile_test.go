@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// spot is a place of the page that tests go to.
+// spot is a location in the page that tests open.
 type spot struct{ name, address string }
 
 // spots are all screens, and all panels of a run. other is a run to compare it with.
@@ -38,11 +38,11 @@ func spots(run, other string) (all []spot) {
 	return all
 }
 
-// settled is true of a page that waits for nothing.
+// settled reports that a page waits for nothing.
 const settled = `document.querySelector("main") && ![...document.querySelectorAll("main .loading, main .stale, main [aria-busy=true]")].some(e => !e.closest("details:not([open])")) &&
 	!(document.querySelector(".under-words")?.innerText ?? "").startsWith("Reading")`
 
-// visit shows a place and waits until all of it is there.
+// visit opens a location and waits until it is loaded completely.
 func visit(p *browser.Page, s spot) {
 	there := settled
 	if panel, is := strings.CutPrefix(s.name, "run-"); is {
@@ -53,7 +53,7 @@ func visit(p *browser.Page, s spot) {
 	p.Wait(there)
 	browser.Eval[bool](p, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))`)
 	p.Wait(there)
-	// A browser may send the end of a scroll to what is no longer in the page.
+	// A browser may send the end of a scroll to an element that has been removed.
 	browser.Eval[bool](p, `before.filter(e => !e.isConnected).forEach(e => e.dispatchEvent(new Event("scroll"))), true`)
 }
 
@@ -140,7 +140,7 @@ func (h *hostile) addresses(run string) {
 	}
 }
 
-// aReport opens a report over the run as someone does who was sent it: from a server without any policy.
+// aReport opens a report over the run like a recipient of the file: from a server without any policy.
 func aReport(t *testing.T, s *server, run string) {
 	s.token = s.newToken("reports", "auditor")
 	status, html := s.ask("GET", "reports?framework=soc2&format=html&run="+run, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// wide returns what is beyond the right edge of a page that would scroll sideways, nothing if it does not.
+// wide returns what extends beyond the right edge of a page, so that it would scroll sideways, or "".
 func wide(p *browser.Page) []string {
 	return browser.Eval[[]string](p, `(() => {
 		const root = document.scrollingElement, most = Math.max(root.scrollWidth, document.body.scrollWidth);

@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
 )
 
-// TestBrowserRecord: the page explains what makes a record doubtful, shows a live run as it grows, and
-// reports a store that is away until it is back.
+// TestBrowserRecord: the page explains what makes a record doubtful, shows a live run as it grows, and reports a store
+// that is unavailable until it is available again.
 func TestBrowserRecord(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -29,14 +29,14 @@ func TestBrowserRecord(t *testing.T) {
 	v.run("tampering", viewer.tampering)
 }
 
-// aDisagreement: a connection that a process claims and the host never saw is shown as a claim.
+// aDisagreement: a connection that only a guest process reports, and the host did not observe, is shown as a claim.
 func (v viewer) aDisagreement() {
 	v.ClickText("button.badge", "1 finding")
 	v.WaitTextIn(".panel.findings", "Guest and host disagree", "connect-unseen", "93.184.66.66",
 		"A process of the guest claims a connection that the host never saw.", "its reports are claims")
 }
 
-// aLiveRun: a run appears in the list while it goes on, and its page grows until it has ended.
+// aLiveRun: a run appears in the list while it is running, and its page grows until it has ended.
 func (v viewer) aLiveRun() {
 	const count = `[...document.querySelectorAll(".run-head dt")].find(e => e.innerText === "Records").nextElementSibling.innerText`
 	cmd := v.command("run", "-q", "--", "sh", "-c", "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo tick $i; sleep 0.2; done")
@@ -64,7 +64,7 @@ func (v viewer) aLiveRun() {
 	}
 }
 
-// tampering: a changed byte of the log is said in words where the run is listed and on its page.
+// tampering: a changed byte of the log is reported in the list of runs and on the run's page.
 func (v viewer) tampering() {
 	v.open()
 	v.WaitTextIn(".run-head", "proof holds")
@@ -90,7 +90,7 @@ func (v viewer) tampering() {
 	v.WaitTextIn(".run-head", "proof holds")
 }
 
-// TestBrowserStore: the page reports that the store is away, and goes on by itself when it is back.
+// TestBrowserStore: the page reports that the store is unavailable, and continues by itself when it is available again.
 func TestBrowserStore(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -133,7 +133,7 @@ func TestBrowserInvented(t *testing.T) {
 	p.Wait(`!document.querySelector(".alarm")`)
 }
 
-// TestBrowserAltered: in the list of a run's records, each one that is not what a host signed is marked, and no other.
+// TestBrowserAltered: in the list of a run's records, exactly those that a host did not sign are marked.
 func TestBrowserAltered(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/custody-project/custody/internal/browser"
 )
 
-// rows are parts of the page whose children stand beside each other.
+// rows are parts of the page whose children are beside each other.
 const rows = `.bar, .bar nav, .screen-head, .filter-row, .chips, .run-head .line, .tablist, .thead, .rhead, .tr, .rrow, .record-head, .figures, .controls, .under, .finding-card header, .life-of h2, .facts > div, table tr`
 
-// layout returns what of those parts overlaps, is wider than its place or beyond the window.
+// layout returns which of those parts overlap, or are too wide for their parent or the window.
 func layout(p *browser.Page) []string {
 	return browser.Eval[[]string](p, `(() => {
 		const bad = [];
@@ -65,7 +65,7 @@ func painted(t *testing.T, p *browser.Page, name string) {
 	}
 }
 
-// pictures: each screen has something on it and nothing that overlaps or is cut off, at two sizes of a window, light and dark.
+// pictures: each screen has content, and nothing overlaps or is cut off, in two window sizes, light and dark.
 func pictures(t *testing.T, p *browser.Page, places []spot) {
 	for _, size := range [][2]int{{1440, 900}, {1280, 800}} {
 		p.Size(size[0], size[1])

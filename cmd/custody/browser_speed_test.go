@@ -77,7 +77,7 @@ func motion(t *testing.T, p *browser.Page) {
 	t.Log("scrolling the list: ", measured(p, func(i int) { wheel(list[0], list[1], 400) }))
 }
 
-// measured moves for some seconds and describes how often the page was drawn meanwhile.
+// measured moves for some seconds and returns how often the page was drawn.
 func measured(p *browser.Page, move func(i int)) string {
 	browser.Eval[bool](p, `window.custodyFrames = [], window.custodyStop = false, (function frame(t) { custodyFrames.push(t); if (!custodyStop) requestAnimationFrame(frame) })(performance.now()), true`)
 	for i, end := 0, time.Now().Add(6*time.Second); time.Now().Before(end); i++ {

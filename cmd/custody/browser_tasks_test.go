@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// tasks is a reviewer who has a run open and questions about it.
+// tasks is a reviewer with an open run and questions about it.
 type tasks struct {
 	viewer
 	files string // where downloads go
@@ -84,7 +84,7 @@ func (r tasks) moment() {
 	}
 }
 
-// denial: the reason stands beside the connection.
+// denial: the reason is beside the connection.
 func (r tasks) denial() {
 	r.open()
 	clicks := r.Clicks()
@@ -114,7 +114,7 @@ func (r tasks) bundle() {
 	r.verified()
 }
 
-// chip: the chip of the proof describes what was found, and has the bundle too.
+// chip: the chip of the proof describes the findings, and has the bundle.
 func (r tasks) chip() {
 	r.open()
 	r.WaitTextIn(".run-head", "proof holds")
@@ -164,7 +164,7 @@ func TestBrowserRuns(t *testing.T) {
 	p.WaitTextIn(".screen-head [role=status]", "1 of 2 runs")
 }
 
-// finding: a card has the bundle of its records.
+// finding: the panel of a finding has the bundle of its records.
 func (r tasks) finding() {
 	r.open()
 	clicks := r.Clicks()

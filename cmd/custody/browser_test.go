@@ -72,7 +72,7 @@ type viewer struct {
 	name string // the run's
 }
 
-// run has a part of the test be a subtest.
+// run runs a part of the test as a subtest.
 func (v viewer) run(name string, part func(viewer)) {
 	v.T.Run(name, func(t *testing.T) {
 		d := *v.door
@@ -178,7 +178,7 @@ func (v viewer) aProof() {
 	v.within(clicks)
 }
 
-// theSameState: at each of these instants the page, the API and custody timeline --at say the same.
+// theSameState: at each of these instants the page, the API and custody timeline --at have the same state.
 func (v viewer) theSameState() {
 	run := v.runs()[0]
 	length := run.End.Sub(run.Start)
@@ -208,7 +208,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(b)
 }
 
-// shows compares what the panel shows with a state.
+// shows compares the panel with a state.
 func (v viewer) shows(at string, s replay.State) {
 	v.T.Helper()
 	part := func(title string) []string {

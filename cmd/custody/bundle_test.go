@@ -30,7 +30,7 @@ func (d *door) serve(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// freePort is a port of loopback that no one listens at just now.
+// freePort returns a port of loopback without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,7 +53,7 @@ func awaitPort(t *testing.T, address string) {
 	t.Fatalf("nothing listens at %s", address)
 }
 
-// TestErase: what a record said is gone from log, store and bundle, and all of them verify.
+// TestErase: the contents of an erased record are removed from log, store and bundle, and all of them verify.
 func TestErase(t *testing.T) {
 	d := newDoor(t)
 	const personal = "jane-roe-1970-01-01"
@@ -225,7 +225,7 @@ func TestFsck(t *testing.T) {
 	d.must(0, "fsck")
 }
 
-// TestShipDiffer: what someone did to the store behind Custody's back is named, and put right from the logs.
+// TestShipDiffer: changes to the store by another program are reported, and repaired from the logs.
 func TestShipDiffer(t *testing.T) {
 	d := newDoor(t)
 	d.script(0, "echo one; touch /workspace/left; sleep 2; echo two")
@@ -277,8 +277,8 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// TestKeyInVault: the signing key never leaves Vault; runs verify, also after a rotation, and a
-// Vault that is away freezes a run rather than leaving it unsigned.
+// TestKeyInVault: the signing key never leaves Vault; runs verify, also after a rotation, and an unreachable Vault freezes
+// a run rather than leaving it unsigned.
 func TestKeyInVault(t *testing.T) {
 	v := newVault(t)
 	if err := v.Sys().Mount("transit", &api.MountInput{Type: "transit"}); err != nil {

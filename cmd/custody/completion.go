@@ -27,7 +27,7 @@ func (c completionCmd) Run(ctx *kong.Context) error {
 // maxCompleted bounds the names that are offered.
 const maxCompleted = 50
 
-// answerCompletion answers the shell, and exits, if the shell asks for completions in $COMP_LINE.
+// answerCompletion answers the shell, and exits, if the shell requests completions in $COMP_LINE.
 func answerCompletion(parser *kong.Kong) {
 	kongcompletion.Register(parser, kongcompletion.WithPredictors(map[string]complete.Predictor{
 		"run":      complete.PredictFunc(completeRuns),
@@ -35,7 +35,8 @@ func answerCompletion(parser *kong.Kong) {
 	}))
 }
 
-// completeRuns lists the newest runs whose logs are here. It opens nothing: runs that cannot be listed have no completions.
+// completeRuns lists the newest runs with logs on this host. It opens no files: runs that cannot be listed have no
+// completions.
 func completeRuns(complete.Args) []string {
 	names := []string{"last"}
 	dir, err := host.Dir()

@@ -20,7 +20,7 @@ type resumeCmd struct {
 	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
 }
 
-// Run lets a paused sandbox go on.
+// Run resumes a paused sandbox.
 func (c resumeCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Resume) }
 
 type snapshotCmd struct {

@@ -79,7 +79,7 @@ func TestRotationKeyLost(t *testing.T) {
 	}
 }
 
-// TestFsckUnborn: the directory of a run whose process died before it recorded anything is no problem.
+// TestFsckUnborn: the directory of a run whose process was killed before it recorded anything is not a problem.
 func TestFsckUnborn(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -93,7 +93,7 @@ func TestFsckUnborn(t *testing.T) {
 	d.must(0, "fsck")
 }
 
-// TestErasureRefused: an erasure whose statement could never be verified is refused, and the run stays as it is.
+// TestErasureRefused: an erasure whose statement could never be verified is refused, and the run does not change.
 func TestErasureRefused(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -105,8 +105,8 @@ func TestErasureRefused(t *testing.T) {
 	d.must(0, "verify", run)
 }
 
-// TestErasureCutOff: an erasure that is killed between log and store is carried out by a verification, once others that read
-// the record let it.
+// TestErasureCutOff: an erasure that is killed between log and store is completed by a verification, after other readers
+// of the record have ended.
 func TestErasureCutOff(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// marked is a run's events with a text in their output, arguments and paths.
+// marked returns a run's events with a text in their output, arguments and paths.
 func marked(events iter.Seq[audit.Event], text string) iter.Seq[audit.Event] {
 	return func(yield func(audit.Event) bool) {
 		for e := range events {
@@ -37,7 +37,7 @@ func marked(events iter.Seq[audit.Event], text string) iter.Seq[audit.Event] {
 	}
 }
 
-// having lists the files below $CUSTODY_HOME whose bytes have a text in them.
+// having lists the files below $CUSTODY_HOME that contain a text.
 func (d *door) having(text string) (files []string) {
 	d.Helper()
 	err := filepath.WalkDir(d.home, func(path string, e fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func (d *door) retaining(settings ...string) {
 	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\n"+strings.Join(settings, "\n")+"\n")
 }
 
-// exporting lets an exporter of host.yaml's sinks work until done returns true.
+// exporting runs an exporter of host.yaml's sinks until done returns true.
 func (d *door) exporting(done func() bool) {
 	d.Helper()
 	cmd := d.command("export", "--follow")
@@ -142,7 +142,8 @@ func TestDeleteAfter(t *testing.T) {
 	}
 }
 
-// TestDeletedByNobody: a run that is gone without a statement that the host's log has is found, and so is one that came back.
+// TestDeletedByNobody: a run that was deleted without a statement in the host's log is found, and so is one that was
+// restored after its deletion.
 func TestDeletedByNobody(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -19,7 +19,7 @@ secrets:
   canary: {from: "env:CANARY", deliver: {env: CANARY, file: deep/canary}}
 `
 
-// TestDelivery: a step gets its value as a variable and as a file, in a tmpfs of its own, and nothing else has it.
+// TestDelivery: a step gets its value as a variable and as a file in a separate tmpfs, and nothing else has it.
 func TestDelivery(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -141,7 +141,7 @@ func TestSnapshot(t *testing.T) {
 	d.verified("last")
 }
 
-// TestPause: a pause revokes first; the sandbox goes on without its credentials.
+// TestPause: a pause first revokes the credentials; the sandbox continues without them.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -172,7 +172,7 @@ func TestPause(t *testing.T) {
 	d.verified("last")
 }
 
-// begun starts a call and returns when what it runs has said so.
+// begun starts a call and returns when its command has printed that it started.
 func (d *door) begun(args ...string) (*exec.Cmd, io.Reader) {
 	d.Helper()
 	return d.begunTo(nil, args...)
@@ -191,8 +191,8 @@ func (d *door) begunTo(stderr io.Writer, args ...string) (*exec.Cmd, io.Reader) 
 	return cmd, out
 }
 
-// awaitWord reads until a word has come. What a step prints is held back while it
-// could be the beginning of a value, so it has to go on after the word.
+// awaitWord reads until a word has arrived. A step's output is held back while it could be the beginning of a value, so
+// the step must print more after the word.
 func awaitWord(t *testing.T, r io.Reader, word string) {
 	t.Helper()
 	var got []byte

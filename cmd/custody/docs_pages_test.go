@@ -21,7 +21,7 @@ type docBefore struct{ command, script string }
 // docSkip leaves out commands with a prefix, for a reason.
 type docSkip struct{ command, reason string }
 
-// skipped returns why a command does not run, or nothing if it does.
+// skipped returns why a command is not run, or "" if it is.
 func (p docPage) skipped(c docCommand) string {
 	for _, s := range p.skip {
 		if strings.HasPrefix(c.text, s.command) {

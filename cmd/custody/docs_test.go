@@ -41,7 +41,7 @@ var (
 func docCommands(page string) []docCommand {
 	var all []docCommand
 	fence := ""
-	// block is what the block of this line is: "" for none, "prompt", "bare" for commands without one, or "other".
+	// block is the kind of the line's block: "" for none, "prompt", "bare" for commands without one, or "other".
 	block := ""
 	lines := strings.Split(page, "\n")
 	for i, line := range lines {
@@ -91,7 +91,7 @@ func docCommands(page string) []docCommand {
 	return all
 }
 
-// docService is a command that goes on until it is ended.
+// docService is a command that runs until it is stopped.
 var docService = regexp.MustCompile(`^custody (serve|witness serve|export --follow|ingest|monitor .* --interval)\b`)
 
 // docScript is a shell script that runs a page's commands one after the other in one shell. The output of command N is in
@@ -267,7 +267,7 @@ func runPage(t *testing.T, p docPage, commands []docCommand) {
 	}
 }
 
-// compare holds what a command printed against what the page says. A command of which the page prints nothing must succeed.
+// compare compares a command's output with the page. A command without output in the page must succeed.
 func (c docCommand) compare(dir string, i int) error {
 	got, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%d.out", i)))
 	if err != nil {
@@ -324,7 +324,7 @@ func docPlain(s string) string {
 	return s
 }
 
-// docPattern matches a line that has in it what the page says, where "..." stands for anything, as does the host's name.
+// docPattern matches a line that contains the page's text, where "..." matches anything, as does the host's name.
 func docPattern(line string) *regexp.Regexp {
 	parts := strings.Split(docHost.ReplaceAllString(strings.TrimSpace(docPlain(line)), "..."), "...")
 	for i, part := range parts {

@@ -95,7 +95,7 @@ func firecrackerSettings(require string) string {
 	return fmt.Sprintf("version: 1\nisolation: {require: %q, firecracker: %q, jailer: %q}\n", require, filepath.Join(dir, "firecracker"), filepath.Join(dir, "jailer"))
 }
 
-// door is a user at the program's front door.
+// door is a user who runs the program.
 type door struct {
 	*testing.T
 	home string
@@ -108,7 +108,7 @@ type door struct {
 	stdin  *os.File // of serving; nil: none
 }
 
-// newDoor returns a user with a home of its own.
+// newDoor returns a user with a separate home.
 func newDoor(t *testing.T) *door {
 	t.Helper()
 	d := &door{T: t, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
@@ -130,7 +130,7 @@ func (d *door) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// said is what a call of the program left.
+// said is the result of a call of the program.
 type said struct {
 	stdout, stderr string
 	code           int
@@ -142,7 +142,7 @@ func (d *door) custody(args ...string) said {
 	return d.finish(d.command(args...))
 }
 
-// start begins a call, which does not outlive the test.
+// start starts a call, which does not outlive the test.
 func (d *door) start(cmd *exec.Cmd) {
 	d.Helper()
 	launch := d.launch

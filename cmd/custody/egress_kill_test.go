@@ -61,7 +61,7 @@ while True: u.send(b"still here"); time.sleep(0.01)' &
 	}
 }
 
-// forwarding is what the world's host forwards.
+// forwarding returns the forwarding settings of the simulated internet's host.
 func forwarding(t *testing.T, w *simnet.Network) string {
 	t.Helper()
 	var b strings.Builder
@@ -81,7 +81,7 @@ func forwarding(t *testing.T, w *simnet.Network) string {
 	return b.String()
 }
 
-// echoes counts what the echo of the direct flow got.
+// echoes counts the data that the echo server of the direct flow received.
 func echoes(w *simnet.Network) int {
 	n := 0
 	for _, r := range w.Requests() {

@@ -43,7 +43,7 @@ func rules(lines ...string) string {
 	return "version: 1\n" + worldResolvers + "egress:\n" + strings.Join(lines, "\n") + "\n"
 }
 
-// flows returns a run's flow events in a state, as the host saw them.
+// flows returns a run's flow events in a state, as the host observed them.
 func (d *door) flows(run string, state audit.FlowState) []audit.Flow {
 	d.Helper()
 	var all []audit.Flow

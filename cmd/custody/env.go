@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 )
 
-// printEnv prints the plain variables of a project's file to w. Values that look like credentials are masked.
+// printEnv prints the project file's plain variables to w. Values that look like credentials are masked.
 func printEnv(w io.Writer, p project.File) error {
 	mask, err := pattern.NewRedactor(nil)
 	if err != nil {

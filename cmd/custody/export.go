@@ -56,7 +56,7 @@ func (c exportCmd) Run(a *app) error {
 	return c.once(a, h)
 }
 
-// target is the sink that the flags mean: one of host.yaml's, or an address.
+// target returns the sink that the flags select: one of host.yaml's, or an address.
 func (c exportCmd) target(h *host.Host) sink.Target {
 	t := sink.Target{To: c.To}
 	for _, known := range h.Config().Export {
@@ -79,7 +79,7 @@ func (c exportCmd) target(h *host.Host) sink.Target {
 	return t
 }
 
-// once writes runs as the store has them now.
+// once writes the runs that the store has now.
 func (c exportCmd) once(a *app, h *host.Host) error {
 	opened, err := h.Store(a.ctx)
 	if err != nil {
@@ -119,14 +119,14 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 	return errors.Join(err, o.Sink.Close())
 }
 
-// sayWrong prints how many of the records that were exported are known not to be what was signed.
+// sayWrong prints how many of the exported records are known to differ from what was signed.
 func (a *app) sayWrong(n uint64) {
 	if n > 0 {
 		a.Say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))
 	}
 }
 
-// view writes one run in the form that --format names. It reports whether --format names such a form.
+// view writes one run in the format of --format. It reports whether --format is such a format.
 func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 	v, ok := forms.Named(c.Format)
 	if !ok {
@@ -148,7 +148,7 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 	return true, v.Write(a.ctx, a.stdout, st, runs[0], kinds)
 }
 
-// runs are those that the flags name.
+// runs returns the runs that the flags select.
 func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error) {
 	from, until, err := replay.ParseSpan(c.From, c.Until)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error
 	return named(ctx, st, "", c.Runs)
 }
 
-// named finds runs of a tenant, "" for any, by their names, the last one if there are none.
+// named finds a tenant's runs by their names, "" for all tenants; without names, it returns the last run.
 func named(ctx context.Context, st host.RunReader, tenant string, names []string) ([]store.Run, error) {
 	if len(names) == 0 {
 		names = []string{store.Last}
@@ -183,7 +183,7 @@ func named(ctx context.Context, st host.RunReader, tenant string, names []string
 	return runs, nil
 }
 
-// follow runs an exporter for each sink, until told to stop. They know nothing of each other.
+// follow runs an independent exporter for each sink, until the context ends.
 func (c exportCmd) follow(a *app, h *host.Host) error {
 	targets := h.Config().Export
 	if c.To != "" {

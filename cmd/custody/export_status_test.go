@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// listener takes what comes on a port of loopback, until it goes away.
+// listener accepts connections on a port of loopback until it is closed.
 type listener struct {
 	net.Listener
 	mu    sync.Mutex // guards conns

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
-// clearError fails the test unless the call failed with an error that says this, and a hint.
+// clearError fails the test unless the call failed with an error with this text, and a hint.
 func (d *door) clearError(s said, says string) {
 	d.Helper()
 	if s.code != exitFailed || !strings.Contains(s.stderr, says) || !complaint.MatchString(s.stderr) {
@@ -39,7 +39,7 @@ func TestMissingQEMU(t *testing.T) {
 	if _, err := qemu.New(false); err != nil {
 		t.Fatal(err)
 	}
-	// In a mount namespace of its own the program's directory is shown without QEMU.
+	// In a separate mount namespace, the program's directory is shown without QEMU.
 	masked := `set -e
 mkdir -p upper work
 mount -t tmpfs none upper && mkdir upper/u upper/w
@@ -123,8 +123,8 @@ func TestNotRoot(t *testing.T) {
 	}
 }
 
-// What a snapshot holds becomes the memory of every run: a template that is
-// not what it was when it was made is refused, whatever was done to it.
+// A snapshot's contents become the memory of every run: a template that was changed in any way after it was made is
+// refused.
 func TestBrokenTemplate(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -203,7 +203,7 @@ func TestBrokenTemplate(t *testing.T) {
 	d.tidy()
 }
 
-// flipBit changes one bit in the middle of a file's data and puts its times back.
+// flipBit changes one bit in the middle of a file's data and restores its times.
 func flipBit(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

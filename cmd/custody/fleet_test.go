@@ -82,7 +82,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// enrol has the other machine know the key of this one.
+// enrol adds this machine's key to the other machine.
 func (f *fleet) enrol() {
 	f.Helper()
 	statement := filepath.Join(f.dir, "statement")
@@ -207,7 +207,7 @@ func TestFleetRepair(t *testing.T) {
 
 const clickhouseColumns = "tenant, run, time, seq, leaf, class, root, kind, observer, step, proc, path, host, hash, secret, rule, salt, body"
 
-// TestFollowFromAnywhere: what happens is seen on another machine while it happens.
+// TestFollowFromAnywhere: events are shown on another machine as they happen.
 func TestFollowFromAnywhere(t *testing.T) {
 	f := newFleet(t)
 	cmd := f.command("run", "--", "sh", "-c", "sleep 3; touch /workspace/seen; sleep 6")

@@ -71,7 +71,7 @@ func (c fsckCmd) print(a *app, p host.Problem) error {
 	return nil
 }
 
-// options are what the flags say.
+// options returns the options that the flags select.
 func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions, err error) {
 	if c.Since != "" {
 		if o.Since, err = regular.Given(ctx, c.Since, statement.MaxGiven); err != nil {

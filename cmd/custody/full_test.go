@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// smallDisk gives the user a home on a disk of its own: a tmpfs, or an ext4 in a file.
+// smallDisk gives the user a home on a separate disk: a tmpfs, or an ext4 in a file.
 func smallDisk(t *testing.T, kind, size string) *door {
 	t.Helper()
 	d := &door{T: t, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
@@ -47,8 +47,8 @@ func smallDisk(t *testing.T, kind, size string) *door {
 	return d
 }
 
-// fill takes all the room that is left on the home's disk. It can be called
-// again, and again, until no one else can write either.
+// fill uses all the space that is left on the home's disk. It can be called repeatedly, until no other process can
+// write.
 func (d *door) fill() {
 	d.Helper()
 	f, err := os.OpenFile(filepath.Join(d.home, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -110,7 +110,7 @@ func TestDiskFullAtStart(t *testing.T) {
 	}
 }
 
-// A disk that fills up while a command talks and writes holds the VM until there is room.
+// A disk that fills up while a command produces output and writes freezes the VM until there is space.
 func TestDiskFullMidway(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"tmpfs", "ext4"} {
@@ -175,8 +175,8 @@ func (d *door) halted(run string) {
 	}
 }
 
-// A run that was killed cannot be closed on a full disk; nothing waits for that,
-// and it is closed when there is room.
+// A run that was killed cannot be closed on a full disk; no command waits for that, and the run is closed when there is
+// space.
 func TestDiskFullAndKill(t *testing.T) {
 	t.Parallel()
 	for _, stalled := range []bool{false, true} { // killed before the disk is full, or while its VM is frozen over it

@@ -54,7 +54,7 @@ func (c helpCmd) Run(a *app) error {
 	return err
 }
 
-// checkCommand returns an error unless words name a command, or a group of commands, below node.
+// checkCommand returns an error unless words are a command, or a group of commands, below node.
 func checkCommand(node *kong.Node, words []string) error {
 	if len(words) == 0 {
 		return nil
@@ -67,12 +67,12 @@ func checkCommand(node *kong.Node, words []string) error {
 	return misuse{fmt.Errorf("there is no command '%s %.40s'", node.FullPath(), words[0]), node.FullPath()}
 }
 
-// usageError is a mistake in how a command was called. The hint after it names the command's help.
+// usageError is an error in how a command was called. Its hint is the command's help.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// misuse is a mistake in a call, with the command that was called.
+// misuse is an error in a call, with the command that was called.
 type misuse struct {
 	error
 	command string // such as "custody key rotate"

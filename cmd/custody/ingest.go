@@ -64,12 +64,12 @@ func (c ingestCmd) Run(a *app) error {
 	a.Say("taking segments from " + config.URL)
 	err = g.Run(a.ctx)
 	if a.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = nil // a signal ended it
+		err = nil // a signal stopped it
 	}
 	return errors.Join(err, st.Close())
 }
 
-// config is host.yaml's transport, with what the flags say instead.
+// config returns host.yaml's transport, with the flags' values in place of its own.
 func (c ingestCmd) config(h *host.Host, warn func(string)) (ship.Config, error) {
 	config, ok, err := h.Shipping().Config()
 	if err != nil {
@@ -91,7 +91,7 @@ func (c ingestCmd) config(h *host.Host, warn func(string)) (ship.Config, error) 
 	return config, nil
 }
 
-// store waits for a store that is not up yet: both may be started at the same time.
+// store waits for a store that is not running yet: both may be started at the same time.
 func (c ingestCmd) store(a *app, h *host.Host) (store.Store, error) {
 	for warned := false; ; warned = true {
 		st, err := h.Store(a.ctx)

@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 
-// inTheWay puts something else in the place of a file.
+// inTheWay puts another kind of file in the place of a file.
 var inTheWay = map[string]func(path string) error{
 	"FIFO":           func(path string) error { return unix.Mkfifo(path, 0o600) },
 	"device":         func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) }, // like /dev/zero
@@ -31,7 +31,7 @@ var inTheWay = map[string]func(path string) error{
 	"link to itself": func(path string) error { return os.Symlink(path, path) },
 }
 
-// commands are calls by a short name. RUN, SEQ, HOME and OUT are put in.
+// commands are calls by a short name. RUN, SEQ, HOME and OUT are replaced.
 var commands = map[string][]string{
 	"verify": {"verify", "RUN"}, "fsck": {"fsck"}, "bundle": {"bundle", "RUN", "-o", "OUT"}, "timeline": {"timeline", "RUN"},
 	"runs": {"runs"}, "search": {"search", "--host", "example.com"}, "rebuild": {"rebuild"}, "ship": {"ship", "--differ"},
@@ -40,7 +40,7 @@ var commands = map[string][]string{
 	"prune": {"prune"}, "erase": {"erase", "RUN", "SEQ", "--reason", "test"}, "key rotate": {"key", "rotate"}, "run": {"run", "-q", "--", "true"},
 }
 
-// kept are the files that Custody keeps, and the commands that cannot do their work without them.
+// kept are the files that Custody keeps, and the commands that cannot work without them.
 var kept = map[string]string{
 	"runs/RUN/00000000000000000001.seg":      "fsck, rebuild, erase",
 	"runs/RUN/00000000000000000001.leaves":   "erase",
@@ -133,7 +133,7 @@ type obstacle struct {
 	waits               bool // for someone who writes to a pipe
 }
 
-// call runs a command to its end. One that serves, or waits, gets a signal after a while.
+// call runs a command to its end. One that serves, or waits, gets a signal after some time.
 func (c obstacle) call(t *testing.T, args []string) (out string, code int) {
 	t.Helper()
 	put := strings.NewReplacer("RUN", c.run, "SEQ", c.seq, "HOME", c.home, "OUT", filepath.Join(c.home, "out"))
@@ -217,7 +217,7 @@ func TestGivenInTheWay(t *testing.T) {
 	}
 }
 
-// TestFullOutput: a command whose answer cannot be written does not succeed.
+// TestFullOutput: a command whose output cannot be written fails.
 func TestFullOutput(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()

@@ -69,8 +69,7 @@ func startOf(pid int) string {
 	return ""
 }
 
-// gone fails the test unless nothing is left of the machine. Its control group
-// goes with the next start.
+// gone fails the test if anything of the machine remains. Its control group is removed by the next start.
 func (d *door) gone(m machine) {
 	d.Helper()
 	eventually(d.T, fmt.Sprintf("gone: machine %d", m.pid), func() bool { return startOf(m.pid) != m.started })
@@ -83,7 +82,7 @@ func (d *door) gone(m machine) {
 	})
 }
 
-// tidy fails the test unless the home holds nothing but what belongs there.
+// tidy fails the test if the home contains unexpected files.
 func (d *door) tidy(gone ...machine) {
 	d.Helper()
 	for _, m := range gone {
@@ -118,7 +117,7 @@ func (d *door) tidy(gone ...machine) {
 	}
 }
 
-// leased reports whether some live machine has the uid now.
+// leased reports whether a live machine has the uid.
 func leased(uid int) bool {
 	f, err := os.Open(fmt.Sprintf("/run/custody/uid/%d", uid))
 	if err != nil {
@@ -342,7 +341,7 @@ func TestParallel(t *testing.T) {
 	d.tidy()
 }
 
-// SIGTERM ends the making of a template's snapshot soon, and leaves nothing of it.
+// SIGTERM soon ends the making of a template's snapshot, and removes its files.
 func TestTerminatedWhileASnapshotIsMade(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

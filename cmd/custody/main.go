@@ -1,5 +1,4 @@
-// Custody runs an agent's commands inside a microVM and keeps a record of what
-// they did that an outsider can check.
+// Custody runs an agent's commands inside a microVM and keeps a verifiable record of their actions.
 package main
 
 import (
@@ -68,14 +67,14 @@ type cli struct {
 	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
 }
 
-// app is what commands share: where to read and write, and where the state is.
+// app is shared by the commands: their input and output, and the location of the state.
 type app struct {
 	ctx    context.Context
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
-	store  string // of --store
-	// command is what was called, such as "custody key rotate".
+	store  string // from --store
+	// command is the called command, such as "custody key rotate".
 	command string
 	*console.Messages
 }
@@ -96,7 +95,7 @@ type exitCode int
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 const (
-	exitFailed = 125 // of Custody itself, as far as the command does not say otherwise
+	exitFailed = 125 // of Custody itself, unless the command defines another code
 	exitUsage  = 125
 )
 
@@ -105,7 +104,7 @@ func main() { os.Exit(execute(os.Args[1:])) }
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // the first signal asks for an end, a second one makes it
+	defer context.AfterFunc(ctx, stop)() // after the first signal commands end in order; the second kills the process
 	stderr, err := console.OwnStderr()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "custody:", err)
@@ -139,22 +138,22 @@ func execute(args []string) int {
 	}
 	a.command = words.Selected().FullPath()
 	code := a.code(words.Run(a))
-	if err := stdout.Err(); err != nil && code == 0 { // what was asked for did not get there whole
+	if err := stdout.Err(); err != nil && code == 0 { // the output is incomplete
 		a.Complain(err)
 		return exitFailed
 	}
 	return code
 }
 
-// sweep puts back what runs that were killed have changed of the host's network. Each command does, if it may.
+// sweep undoes what killed runs have changed of the host's network, if this process has the privileges.
 func sweep(ctx context.Context) error {
 	if run.RequireRoot() != nil {
-		return nil // then there is nothing of ours
+		return nil // then runs cannot have changed anything
 	}
 	return egress.Sweep(ctx)
 }
 
-// code tells the user of an error and returns what the program exits with.
+// code prints an error and returns the program's exit code.
 func (a *app) code(err error) int {
 	if err == nil {
 		return 0
@@ -167,7 +166,7 @@ func (a *app) code(err error) int {
 	return exitFailed
 }
 
-// open opens $CUSTODY_HOME and cleans up after runs that died.
+// open opens $CUSTODY_HOME and cleans up after killed runs.
 func (a *app) open() (*host.Host, error) {
 	h, err := a.home()
 	if err != nil {
@@ -177,8 +176,7 @@ func (a *app) open() (*host.Host, error) {
 	return h, nil
 }
 
-// tidy closes the records of runs that died and removes what is left of their
-// VMs. It reports what it cannot do, and the command goes on.
+// tidy closes the records of killed runs and removes their VMs. It reports errors, and the command continues.
 func (a *app) tidy(h *host.Host) {
 	if err := run.Tidy(a.ctx, h, a.Say); err != nil {
 		a.Complain(err)

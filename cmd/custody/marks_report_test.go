@@ -52,7 +52,7 @@ func (r *recorded) unaltered(id string) {
 	}
 }
 
-// notEvidence wants of a report that it counts nothing of a run as evidence, and reports why.
+// notEvidence checks that a report does not count a run as evidence, and states why.
 func (r *recorded) notEvidence(id string) {
 	r.Helper()
 	got := r.reported(id)
@@ -67,7 +67,7 @@ func (r *recorded) notEvidence(id string) {
 	}
 }
 
-// reported is what a report about a run says.
+// reported is the content of a report about a run.
 func (r *recorded) reported(id string) (got report.Report) {
 	r.Helper()
 	if err := json.Unmarshal([]byte(r.says(reportCmd{Runs: []string{id}, Framework: "soc2", JSON: true})), &got); err != nil {
@@ -76,7 +76,7 @@ func (r *recorded) reported(id string) (got report.Report) {
 	return got
 }
 
-// TestMarksLearn: custody policy learn takes no rule from a record that no host signed.
+// TestMarksLearn: custody policy learn derives no rule from a record that no host signed.
 func TestMarksLearn(t *testing.T) {
 	r := newRecorded(t, "")
 	id := writeRun(t, r.home, dnsEvent("genuine.example", ""), flowEvent("f1", "genuine.example", "198.18.1.0", 443, "tcp", ""))

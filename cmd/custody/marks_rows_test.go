@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestMarksNoSummary: search finds the records of a run that the store has no summary of, and marks those that nothing signed.
+// TestMarksNoSummary: search finds the records of a run without a summary in the store, and marks unsigned ones.
 func TestMarksNoSummary(t *testing.T) {
 	r := newRecorded(t, "")
 	id, gone := r.run(), r.run()

@@ -10,7 +10,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestMarksServed: what a search over the API finds is marked where it is not what was signed; so are findings and accesses.
+// TestMarksServed: results of a search over the API are marked if they differ from what was signed; so are findings and
+// accesses.
 func TestMarksServed(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -88,7 +88,7 @@ func (r *recorded) putBack(kept string) {
 	}
 }
 
-// says is what a command writes.
+// says returns the output of a command.
 func (r *recorded) says(c interface{ Run(*app) error }) string {
 	r.Helper()
 	var out bytes.Buffer
@@ -132,7 +132,7 @@ const (
 	inventedLast = `INSERT INTO records SELECT run, %d, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records WHERE seq = 3`
 )
 
-// TestMarks alters the store, and wants of timeline, runs and search that they mark what was altered, and nothing else.
+// TestMarks alters the store, and checks that timeline, runs and search mark exactly what was altered.
 func TestMarks(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
@@ -243,7 +243,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// text wants of the tables what their JSON was found to say.
+// text checks that the tables have the same marks as their JSON.
 func (r *recorded) text(id string, rows, runs map[string]map[uint64]store.State) {
 	r.Helper()
 	word := map[store.State]string{store.Fails: "!! NOT WHAT WAS SIGNED", store.Unsigned: "!! NOTHING SIGNED"}
@@ -315,7 +315,8 @@ func TestMarksLive(t *testing.T) {
 	}
 }
 
-// TestMarksElsewhere: what the store alone has is held against the manifests there, and those against the keys that are known.
+// TestMarksElsewhere: records that only the store has are compared with the store's manifests, and those with the known
+// keys.
 func TestMarksElsewhere(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
@@ -367,7 +368,7 @@ func TestMarksElsewhere(t *testing.T) {
 	}
 }
 
-// TestMarksBehind: a run whose end someone removed from the store is marked, and the timeline names the records that are missing.
+// TestMarksBehind: a run whose end was removed from the store is marked, and the timeline names the missing records.
 func TestMarksBehind(t *testing.T) {
 	r := newRecorded(t, "")
 	id := host.NewRunID(storetest.Start())

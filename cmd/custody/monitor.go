@@ -71,7 +71,7 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	return monitor.OpenAt(state, c.Log, keys)
 }
 
-// once reads the log, prints what was found and returns it as text, and the code to exit with.
+// once reads the log, prints the findings and returns them as text, with the exit code.
 func (c monitorCmd) once(a *app, m *monitor.Monitor) (report string, code error) {
 	r, err := m.Check(a.ctx)
 	if err != nil && !errors.Is(err, monitor.ErrAlarm) {

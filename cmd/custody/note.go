@@ -22,7 +22,7 @@ type noteCmd struct {
 	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text says why."`
 }
 
-// viaCLI is how a note has come that was written on the command line.
+// viaCLI is the recorded origin of notes from the command line.
 const viaCLI = "cli"
 
 func (c noteCmd) Run(a *app) error {
@@ -54,7 +54,7 @@ func (c noteCmd) Run(a *app) error {
 	return nil
 }
 
-// place finds the record that the note is about, or the note that it withdraws.
+// place finds the record that the note is about, or the note to withdraw.
 func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.Note) error {
 	switch {
 	case c.Withdraw != "" && (c.Seq != 0 || c.At != "" || len(c.Tag) > 0):

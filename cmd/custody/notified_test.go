@@ -59,7 +59,7 @@ func (r *webhookServer) env() string {
 	return "NOTIFY_KEY=whsec_" + base64.StdEncoding.EncodeToString(r.key)
 }
 
-// host is a host.yaml that sends to the receiver, and whose hook writes messages of the types to a file.
+// host returns a host.yaml that sends to the receiver, and whose hook writes messages of the types to a file.
 func (r *webhookServer) host(file, types string) string {
 	return fmt.Sprintf(`version: 1
 notify:
@@ -68,7 +68,7 @@ notify:
 `, r.URL, file, types)
 }
 
-// take returns what came since the last call.
+// take returns the messages since the last call.
 func (r *webhookServer) take() []notify.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -75,7 +75,7 @@ func (notifySendCmd) Run(a *app) error {
 	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, a.Say)
 }
 
-// notifyFailed sends that a check found something. h may be nil; a host without a usable home sends nothing.
+// notifyFailed sends a notification of a check's finding. h may be nil; without a usable home nothing is sent.
 func (a *app) notifyFailed(h *host.Host, run, detail string) {
 	if h == nil {
 		var err error

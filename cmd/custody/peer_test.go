@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// peer is a network namespace that plays a machine of its own.
+// peer is a network namespace in the role of another machine.
 type peer struct {
 	t       *testing.T
 	ns      netns.NsHandle

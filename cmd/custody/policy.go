@@ -47,7 +47,7 @@ func (c policyCheckCmd) Run(a *app) error {
 	return printEnv(a.stdout, f)
 }
 
-// ruleWarnings are the texts of warnings about the rules of a project's file, in the file's order.
+// ruleWarnings returns the texts of warnings about the rules of a project file, in the file's order.
 func ruleWarnings(file string, warnings []netpolicy.Warning) (texts []string) {
 	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
 	for _, w := range warnings {
@@ -63,7 +63,7 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-// at is where a rule stands, as errors say it.
+// at returns the position of a rule in the format of errors.
 func at(file string, r *netpolicy.Rule) string {
 	if r.Line == 0 {
 		return r.String()

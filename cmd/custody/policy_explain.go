@@ -20,7 +20,7 @@ type policyExplainCmd struct {
 	JSON    bool       `name:"json" help:"One JSON object."`
 }
 
-// explanation is the answer. Verdict, rule and reason are as they would stand in a record.
+// explanation is the answer. Verdict, rule and reason are as in a record.
 type explanation struct {
 	Target  string        `json:"target"`
 	Verdict audit.Verdict `json:"verdict"`

@@ -53,7 +53,7 @@ func (c policyLearnCmd) Run(a *app) error {
 	return err
 }
 
-// present reads the file that the diff is against, or nothing where there is none yet.
+// present reads the file to compare with; it returns nothing if the file does not exist.
 func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, f project.File, err error) {
 	if name = c.Policy; name == "" {
 		name = project.Name
@@ -69,7 +69,7 @@ func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, 
 	return name, text, f, err
 }
 
-// traffic reads what a run requested from the network.
+// traffic returns the network traffic that a run requested.
 func (c policyLearnCmd) traffic(a *app) (string, *learn.Traffic, error) {
 	h, st, err := a.openReader()
 	if err != nil {

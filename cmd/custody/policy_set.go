@@ -24,7 +24,7 @@ func (c policySetCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	p, err := project.Parse(c.File, file) // with its name and lines
+	p, err := project.Parse(c.File, file) // with its name and line numbers
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// draw prints random numbers of 8 bytes in every way that a program gets them: the first is read by
-// the first program of the step, and AT_RANDOM is what the kernel gives a new program for its canaries.
+// draw prints random numbers of 8 bytes from every source that programs use: the first program of the step reads the
+// first, and AT_RANDOM is what the kernel passes to a new program for its stack canaries.
 const draw = `od -An -v -tx8 -w8 -N8 /dev/urandom
 cat /proc/sys/kernel/random/uuid | tr -d - | cut -c 1-16
 python3 -c '

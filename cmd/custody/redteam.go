@@ -44,7 +44,7 @@ func (c redteamCmd) list(a *app, list []redteam.Probe) error {
 	return redteam.WriteProbes(a.stdout, list)
 }
 
-// judge prints the outcomes.
+// judge prints the outcomes and returns the exit code as an error.
 func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error {
 	if c.JSON {
 		if err := console.WriteJSONLines(a.stdout, outcomes); err != nil {

@@ -57,7 +57,7 @@ func (c reportCmd) Run(a *app) error {
 	return err
 }
 
-// runs are those that the arguments name, of one tenant.
+// runs returns the runs that the arguments select, of one tenant.
 func (c reportCmd) runs(a *app, issuer issue.Issuer, in report.Input) ([]store.Run, error) {
 	tenant := ""
 	if c.Tenant != nil {

@@ -61,8 +61,8 @@ func (a *assault) roll(n int) int {
 	return a.dice.IntN(n)
 }
 
-// attack has a process work, again and again until stop is closed, and kills it at a random time, if it lives then.
-// Of those that end by themselves, judge describes what is wrong.
+// attack makes a process work repeatedly until stop is closed, and kills it at a random time, if it still runs. For
+// processes that end by themselves, judge describes errors.
 func (a *assault) attack(stop <-chan struct{}, name string, within time.Duration, make func() *exec.Cmd, judge func(code int, output string) string) {
 	for {
 		select {
@@ -96,7 +96,7 @@ func (a *assault) add(wrong string) {
 	a.wrong = append(a.wrong, wrong)
 }
 
-// one names a run that has a log here, some run if there is none.
+// one returns the name of a run with a log here, or of any run if there is none.
 func (a *assault) one() string {
 	entries, _ := os.ReadDir(filepath.Join(a.home, "runs"))
 	if len(entries) == 0 {
@@ -105,7 +105,7 @@ func (a *assault) one() string {
 	return entries[a.roll(len(entries))].Name()
 }
 
-// round has a live run, a live server, retention, erasures, rotations and verifications work concurrently, and kills them.
+// round runs a live run, a live server, retention, erasures, rotations and verifications concurrently, and kills them.
 func (a *assault) round(seconds int) {
 	writer := func() *exec.Cmd {
 		cmd := exec.Command(os.Args[0])

@@ -74,7 +74,7 @@ func (c runCmd) Run(a *app) error {
 	return c.finish(a, o.Home, res)
 }
 
-// attach returns what takes over the caller's terminal for the steps of a run.
+// attach returns a function that connects the caller's terminal to the run's steps.
 func (c runCmd) attach(a *app) func() (run.Console, func()) {
 	return func() (run.Console, func()) {
 		t := console.TakeTerminal(a.stdin, c.TTY)
@@ -89,7 +89,7 @@ func (c runCmd) attach(a *app) func() (run.Console, func()) {
 	}
 }
 
-// options reads the project's file and puts together what the run is made from.
+// options reads the project file and returns the options of the run.
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
 		Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
@@ -136,7 +136,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	return o, err
 }
 
-// absolute returns the absolute path of a file, or path where it cannot be found out.
+// absolute returns the absolute path of a file, or path if that fails.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -144,7 +144,7 @@ func absolute(path string) string {
 	return path
 }
 
-// finish does what follows a run: it prints its records, if asked to, and prunes what host.yaml no longer keeps.
+// finish prints the run's records, if requested, and prunes what host.yaml no longer keeps.
 func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	if res.Late != nil {
 		a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
@@ -174,7 +174,7 @@ func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 // pruneTime bounds retention at the end of a run.
 const pruneTime = time.Minute
 
-// printRecords writes the records that the log of a run holds to w, one a line.
+// printRecords writes the records in the run's log to w, one per line.
 func printRecords(w io.Writer, logs host.RunLogs, id string) error {
 	out := bufio.NewWriter(w)
 	for frame, err := range logs.Frames(id) {
@@ -187,7 +187,7 @@ func printRecords(w io.Writer, logs host.RunLogs, id string) error {
 	return out.Flush()
 }
 
-// panicked ends the program in order after a panic of its main goroutine, whose text may quote a value.
+// panicked ends the program after a panic of its main goroutine, whose text may quote a secret value.
 func (a *app) panicked() {
 	if r := recover(); r != nil {
 		a.Say(fmt.Sprintf("a mistake in custody's own code, please report it: %v\n%s", r, debug.Stack()))

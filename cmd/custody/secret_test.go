@@ -18,7 +18,7 @@ import (
 // canary is a value with something for every encoding to change.
 const canary = `cn-7"Qz/+é&=\9f%Kx3-wT`
 
-// leak is a command that lets the value out in every way it can think of.
+// leak is a command that leaks the value in every way it can.
 const leak = `
 import base64, json, os, subprocess, sys, time, urllib.parse
 v = open("value", "rb").read()
@@ -60,7 +60,7 @@ for name in (v.hex().encode(), base64.urlsafe_b64encode(v), urllib.parse.quote(s
 os.symlink(b"/" + v, "link")
 `
 
-// needles are the forms that the record has nowhere: the encodings of the value, and the digests of files that hold it.
+// needles are the forms that the record must not contain: the encodings of the value, and the digests of files with it.
 func needles() map[string][]byte {
 	all := encodings()
 	for _, content := range []string{canary, canary + "\n"} {
@@ -99,7 +99,7 @@ func (d *door) without(needles map[string][]byte, where string, b []byte) {
 	}
 }
 
-// cleanHome looks into every file of the home but the templates.
+// cleanHome searches every file of the home except the templates.
 func (d *door) cleanHome() {
 	d.Helper()
 	files := 0
@@ -138,11 +138,11 @@ func TestSecrets(t *testing.T) {
 	d.cleanHome()
 	d.verified("last")
 
-	// What came back is the user's own: it is whole.
+	// The output that was copied back belongs to the user: it is complete.
 	if b, err := os.ReadFile(filepath.Join(out, "dir-"+canary+"-end", "renamed-"+strings.ReplaceAll(canary, "/", "_"))); err != nil || string(b) != canary {
 		t.Errorf("the file that came back: %q, %v", b, err)
 	}
-	// Without line breaks and in one piece, as a reader could put it together again.
+	// Also without line breaks and joined, as a reader could restore it.
 	var streams = map[string]*bytes.Buffer{}
 	for _, r := range d.records("last", "output") {
 		if streams[r.Output.Stream] == nil {
@@ -161,7 +161,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// What Custody itself says of a command can quote a value, too.
+// Custody's own messages about a command can quote a value, too.
 func TestSecretsInComplaints(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -21,7 +21,7 @@ type secretsCheckCmd struct {
 	Policy string `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here)."`
 }
 
-// Run tries each secret by itself.
+// Run tests each secret separately.
 func (c secretsCheckCmd) Run(a *app) error {
 	path := c.Policy
 	if path == "" {

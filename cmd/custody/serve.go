@@ -61,7 +61,7 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
-// target is the run that the login link opens; without an ID: none.
+// target returns the run that the login link opens; without an ID: none.
 func (c serveCmd) target(a *app, h *host.Host) (store.Run, error) {
 	if c.Show == "" {
 		return store.Run{}, nil
@@ -78,7 +78,7 @@ func (c serveCmd) target(a *app, h *host.Host) (store.Run, error) {
 	return run, nil
 }
 
-// listen listens as config asks for, and returns the options that both kinds of service have.
+// listen listens as config specifies, and returns the options that both kinds of service need.
 func (c serveCmd) listen(a *app, config access.Config) (serve.Options, net.Listener, error) {
 	exports, err := forms.Exports()
 	if err != nil {
@@ -97,7 +97,7 @@ type addressPrinter struct {
 	say func(string)
 }
 
-// print prints what to open in a browser: the login link, or the path of the file that has it.
+// print prints the login link to open in a browser, or the path of the file with the link.
 func (p addressPrinter) print(to serve.Address) error {
 	if to.File == "" {
 		_, err := fmt.Fprintln(p.out, to.Link)
@@ -108,7 +108,7 @@ func (p addressPrinter) print(to serve.Address) error {
 	return err
 }
 
-// bundle serves the page over one bundle, read-only, to this machine. It needs nothing of $CUSTODY_HOME.
+// bundle serves the page for one bundle, read-only, to this machine. It does not use $CUSTODY_HOME.
 func (c serveCmd) bundle(a *app) (err error) {
 	if file, err := isFile(c.File); err != nil || !file {
 		return cmp.Or(err, error(usageError{fmt.Errorf("%s: there is no such file; custody serve --run %[1]s shows a run of this host", c.File)}))
@@ -135,7 +135,7 @@ func (c serveCmd) bundle(a *app) (err error) {
 	return b.Serve(a.ctx, l, o)
 }
 
-// loopback reports whether a host's name or address is this machine's own.
+// loopback reports whether a host name or address is this machine's loopback.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -22,14 +22,14 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// server is a custody serve of the test's own, and a program that asks it.
+// server is a custody serve process, and a client of it.
 type server struct {
 	*door
 	cmd  *exec.Cmd
 	kept string // path of the file with the link
 	link string
 	base string // ends in a slash
-	// token goes along with each request, if there is one.
+	// token is sent with each request, if there is one.
 	token string
 	// cookies go along, too, after signIn.
 	cookies []*http.Cookie
@@ -69,13 +69,13 @@ func (d *door) serving(args ...string) *server {
 	return s
 }
 
-// stop tells the server to end and waits for it. It can be repeated.
+// stop stops the server and waits for it. It may be called again.
 func (s *server) stop() {
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	s.cmd.Wait()
 }
 
-// ask makes a request below the API and returns the answer's status and body.
+// ask makes a request below the API and returns the response's status and body.
 func (s *server) ask(method, path string, body any) (int, []byte) {
 	s.Helper()
 	var send io.Reader
@@ -111,7 +111,7 @@ func (s *server) ask(method, path string, body any) (int, []byte) {
 	return res.StatusCode, got
 }
 
-// got makes a GET request that has to work, and decodes the answer.
+// got makes a GET request that must succeed, and decodes the response.
 func got[T any](s *server, path string) T {
 	s.Helper()
 	status, body := s.ask("GET", path, nil)
@@ -203,7 +203,7 @@ func TestServeRefuses(t *testing.T) {
 	d.clearError(d.custody("serve"), "roles")
 }
 
-// TestServeEnds: told to stop, or left alone, a server ends by itself with its access log closed.
+// TestServeEnds: stopped by a signal, or idle, a server ends by itself with its access log closed.
 func TestServeEnds(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

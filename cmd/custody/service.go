@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 )
 
-// service has the program's own words leave as lines of JSON, through the redactor, as
-// what runs for long and is watched by others wants them.
+// service makes the program write its messages as lines of JSON, through the redactor, as is usual for long-running
+// services.
 func (a *app) service(h *host.Host, name string) error {
 	tag, err := h.TagKey()
 	if err != nil {
@@ -23,7 +23,7 @@ func (a *app) service(h *host.Host, name string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
+	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program runs
 	context.AfterFunc(ctx, stop)
 	a.ctx = ctx
 	a.Log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
@@ -32,7 +32,7 @@ func (a *app) service(h *host.Host, name string) error {
 	return nil
 }
 
-// masked takes the values of secrets out of what is written, one whole line at a time.
+// masked masks the values of secrets in the written text, one complete line at a time.
 type masked struct {
 	out io.Writer
 	red *redact.Redactor

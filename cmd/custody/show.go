@@ -63,7 +63,7 @@ func (c runsCmd) Run(a *app) error {
 	return replay.Runs(a.stdout, runs, time.Now(), opt)
 }
 
-// filter is what the flags select.
+// filter returns the filter that the flags select.
 func (c runsCmd) filter() (f store.Filter, zone *time.Location, err error) {
 	f = store.Filter{Class: store.Sandboxes, Limit: c.Limit, Status: store.Status(c.Status), Project: c.Project, Tenant: c.Tenant}
 	if c.Access {
@@ -76,7 +76,7 @@ func (c runsCmd) filter() (f store.Filter, zone *time.Location, err error) {
 	return f, zone, err
 }
 
-// openReader opens what runs are shown from, after it was brought up to date.
+// openReader opens the source of the runs to show, after updating it.
 func (a *app) openReader() (*host.Host, host.Reader, error) {
 	h, err := a.open()
 	if err != nil {
@@ -203,7 +203,7 @@ func (c timelineCmd) open(a *app) (*show.Source, error) {
 	return show.Run(a.ctx, h, st, run, c.Follow, a.layout())
 }
 
-// tailLines is how much of the output a state shows.
+// tailLines is the number of lines of output in a state.
 const tailLines = 10
 
 func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay.Options) error {
@@ -229,12 +229,12 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	return replay.Records(a.stdout, run, rows, opt)
 }
 
-// marking is layout, and marks what r shows where it is not what was signed.
+// marking is layout, and marks rows of r that differ from what was signed.
 func (a *app) marking(h *host.Host, r host.Reader) (replay.Options, error) {
 	return show.Marking(a.ctx, h, r, a.layout())
 }
 
-// layout fits tables to where they go: width and colour only for a terminal.
+// layout formats tables for their destination: width and colour only for a terminal.
 func (a *app) layout() replay.Options {
 	width, ok := console.TerminalWidth(a.stdout)
 	if !ok {

@@ -18,11 +18,11 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// stdinName names standard input where a file can be named.
+// stdinName is the name of standard input in place of a file name.
 const stdinName = "-"
 
-// isFile reports whether a name that may be a run's is that of a file: one that exists, standard input, or one that cannot
-// be a run's, whose absence is then the error.
+// isFile reports whether a name that may be a run's is that of a file: one that exists, standard input, or one that
+// cannot be a run's, so that the error is about the missing file.
 func isFile(name string) (bool, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -39,10 +39,10 @@ func isFile(name string) (bool, error) {
 	return false, nil
 }
 
-// runID matches what is a run's id, or its beginning, and no name of a file.
+// runID matches run ids and their prefixes, and no file names.
 var runID = regexp.MustCompile(`^[ar]-[0-9a-z]+$`)
 
-// noRun adds to an error of looking for a run that there is no file of that name either.
+// noRun adds to the error of a missing run that there is no such file either.
 func noRun(name string, err error) error {
 	if errors.Is(err, store.ErrNotFound) && name != store.Last && !runID.MatchString(name) {
 		return fmt.Errorf("%s: %w; there is no such file either", name, err)
@@ -50,7 +50,7 @@ func noRun(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// bundleFile returns the path of a bundle's file; that of standard input is a copy. remove ends the copy.
+// bundleFile returns the path of a bundle's file; for standard input, that of a copy. remove removes the copy.
 func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if name != stdinName {
 		return name, func() {}, nil
@@ -73,8 +73,8 @@ func (a *app) redirected() error {
 	return nil
 }
 
-// openBundle verifies a bundle and opens it to be read. One that does not hold is refused. One that cannot be judged, such as one
-// signed by a key that is not known here, is refused if keys were given, and otherwise opened with its doubt.
+// openBundle verifies a bundle and opens it. It refuses one that does not hold. One that cannot be judged, such as one
+// signed by an unknown key, is refused if keys were given, and otherwise opened with a warning.
 func (a *app) openBundle(name string, keys []string) (*serve.Bundle, error) {
 	trust, err := (verifyCmd{Key: keys, Within: judge.Within}).trust(a.ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *app) openBundle(name string, keys []string) (*serve.Bundle, error) {
 	return b, nil
 }
 
-// refuse reports why a bundle is not shown, and returns the exit code that verify has for it.
+// refuse reports why a bundle is not shown, and returns the exit code of verify for it.
 func (a *app) refuse(name string, err error) error {
 	a.Complain(fmt.Errorf("%s is not shown: %w", name, err))
 	if errors.Is(err, verdict.ErrDoesNotHold) {

@@ -74,7 +74,7 @@ func TestWordless(t *testing.T) {
 	}
 }
 
-// noise runs TestNoise in a process of its own and returns what its standard error got.
+// noise runs TestNoise in a separate process and returns its standard error.
 func noise(t *testing.T, how string) (string, error) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestNoise$", "-test.count=1")
 	cmd.Env = append(os.Environ(), noiseEnv+"="+how, programsEnv+"=unused")
@@ -85,7 +85,7 @@ func noise(t *testing.T, how string) (string, error) {
 	return said.String(), err
 }
 
-// TestNoise does nothing but in a process that noise has started.
+// TestNoise does nothing except in a process that noise has started.
 func TestNoise(t *testing.T) {
 	how := os.Getenv(noiseEnv)
 	if how == "" {
@@ -124,7 +124,7 @@ func TestNoise(t *testing.T) {
 	a.Say("own words " + hushed)
 }
 
-// maskedBy is masked with a mask of the test's.
+// maskedBy is masked with the test's mask.
 type maskedBy struct {
 	out  io.Writer
 	mask func(string) string

@@ -31,7 +31,7 @@ type templateBuildCmd struct {
 	Mirror   string   `placeholder:"URL" help:"Fetch Debian's userland from this mirror (default: as the host's apt does)."`
 }
 
-// source is what the template is made from.
+// source returns the source of the template.
 func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 	debian := template.Base{Packages: c.Packages, Suite: c.Suite, Mirror: c.Mirror}
 	asked := len(c.Packages) > 0 || c.Suite != "" || c.Mirror != ""
@@ -109,7 +109,7 @@ func (templateLsCmd) Run(a *app) error {
 	return w.Flush()
 }
 
-// sourceOf describes what a template was made from.
+// sourceOf describes the source of a template.
 func sourceOf(t template.Template) string {
 	parts := append([]string{strings.TrimSpace(t.Source + " " + t.Suite)}, t.Packages...)
 	if t.Added {

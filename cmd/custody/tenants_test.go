@@ -219,7 +219,7 @@ func TestTenantNamedLater(t *testing.T) {
 	}
 }
 
-// signIn uses the printed link, as a browser does, and keeps the session's cookie.
+// signIn opens the printed link, as a browser does, and keeps the session's cookie.
 func (s *server) signIn() access.Principal {
 	s.Helper()
 	_, rest, _ := strings.Cut(s.link, "#once=")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen gathers what a program writes. It may be used from several goroutines.
+// screen collects a program's output. It is safe for concurrent use.
 type screen struct {
 	mu   sync.Mutex // guards text
 	text strings.Builder
@@ -31,10 +31,10 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// patience is how long a test waits for what must come: a loaded machine is slow.
+// patience bounds the wait for expected output: a loaded machine is slow.
 const patience = 2 * time.Minute
 
-// await returns when the text stands on the screen.
+// await returns when the text is on the screen.
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, "on the screen: "+text, func() bool { return strings.Contains(s.String(), text) })

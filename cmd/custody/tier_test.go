@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// noKVM is a mount namespace in which the given file stands in the place of /dev/kvm.
+// noKVM is a mount namespace with the given file in place of /dev/kvm.
 func noKVM(file string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", "[ -e /dev/kvm ] || : >/dev/kvm; mount --bind " + file + ` /dev/kvm && exec "$@"`, "sh"}
 }

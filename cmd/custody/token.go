@@ -39,7 +39,7 @@ func (c tokenNewCmd) Run(a *app) error {
 	return err
 }
 
-// tokens opens those of this host, and names which tenant is meant when none is named.
+// tokens opens this host's tokens, and returns the tenant, which has a default.
 func (a *app) tokens() (*access.Tokens, string, error) {
 	h, err := a.home()
 	if err != nil {

@@ -21,7 +21,7 @@ type trustCmd struct {
 	Forget bool   `help:"Ask again before the next run."`
 }
 
-// Run shows what a project's file asks for, and accepts it as it is now.
+// Run shows what a project file requests, and accepts its current contents.
 func (c trustCmd) Run(a *app) error {
 	path := c.File
 	if path == "" {
@@ -51,13 +51,13 @@ func (c trustCmd) Run(a *app) error {
 
 // trustPrompt decides whether an untrusted project file is accepted.
 type trustPrompt struct {
-	yes bool // accept without a question
+	yes bool // accept without a prompt
 	in  *os.File
 	out io.Writer
 	say func(string)
 }
 
-// accept asks the user, if in and out are a terminal; without one the answer is no.
+// accept asks the user, if in and out are a terminal; otherwise the answer is no.
 func (p trustPrompt) accept(no *run.Untrusted) bool {
 	if p.yes {
 		return true

@@ -51,7 +51,7 @@ func TestTrust(t *testing.T) {
 	d.contains(d.must(0, "trust").stdout, "is trusted", `runs "sh key.sh" on this host`)
 	d.contains(d.must(0, "run", "-q", "--secret", "key", "--", "sh", "-c", "echo ${#KEY}").stdout, "16")
 
-	// Neither the file nor what it names can be replaced.
+	// Neither the file nor the files it names can be replaced.
 	own, err := os.ReadFile(filepath.Join(d.dir, "custody.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestTrust(t *testing.T) {
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("a command of a changed file was executed")
 	}
-	// The same file at another place is another file.
+	// The same file at another path is another file.
 	sub := filepath.Join(d.dir, "sub")
 	if err := os.Mkdir(sub, 0o755); err != nil {
 		t.Fatal(err)

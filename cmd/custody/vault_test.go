@@ -80,7 +80,7 @@ func (v *vaultServer) put(t *testing.T, path, field, value string) {
 	}
 }
 
-// custodyTokens are the accessors of live tokens that were minted for a step of run, or for the run itself.
+// custodyTokens returns the accessors of live tokens that were minted for a step of run, or for the run itself.
 func (v *vaultServer) custodyTokens(t *testing.T) []string {
 	t.Helper()
 	list, err := v.Logical().List("auth/token/accessors")

@@ -61,7 +61,7 @@ func (c verifyCmd) Run(a *app) error {
 	return errors.Join(json.NewEncoder(out).Encode(j.Document(c.What, int(status), remedy.Of(j.Err), time.Now())), code)
 }
 
-// judge finds out what is named, and verifies it.
+// judge determines what is named, and verifies it.
 func (c verifyCmd) judge(a *app) judge.Judgement {
 	t, err := c.trust(a.ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c verifyCmd) judge(a *app) judge.Judgement {
 	return judge.File(a.ctx, path, t)
 }
 
-// verifyRun verifies the host's log of a run, and what the store has of it.
+// verifyRun verifies the host's log of a run, and the store's records of it.
 func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
 	h, st, err := a.openReader()
 	if err != nil {
@@ -96,7 +96,7 @@ func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
 	}
 	defer st.Close()
 	run, err := st.Run(a.ctx, "", name)
-	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not know it, the log does
+	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not have it, but the log does
 		run, err = store.NewRun(name), nil
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
 	return judge.Run(a.ctx, h, st, run, t)
 }
 
-// trust is what the flags give.
+// trust returns the keys that the flags name.
 func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 	t, err := judge.Given{Keys: c.Key, FleetKeys: c.FleetKey, Witnesses: c.Witness, Quorum: c.Quorum, Within: c.Within, Since: c.Since,
 		Authorities: c.TSA, Unlogged: c.Unlogged}.Trust(ctx)
@@ -128,7 +128,7 @@ func (a *app) cannotBeJudged(err error) error {
 	return exitCannotBeKnown
 }
 
-// conclude prints a judgement and turns it into the exit code.
+// conclude prints a judgement and converts it to the exit code.
 func (a *app) conclude(j judge.Judgement) error {
 	holds := j.WriteText(a.stdout)
 	if j.Barred {
@@ -137,7 +137,7 @@ func (a *app) conclude(j judge.Judgement) error {
 	return a.verdict(j.Err, holds)
 }
 
-// verdict prints what holds, or that it does not, and turns it into the exit code.
+// verdict prints what holds, or that it does not, and converts it to the exit code.
 func (a *app) verdict(err error, holds string) error {
 	switch {
 	case err == nil:

@@ -97,7 +97,7 @@ func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
 	return config, nil
 }
 
-// tls is nil where there is no certificate: then something in front of this speaks TLS.
+// tls returns nil without a certificate: then a proxy terminates TLS.
 func (c witnessServeCmd) tls() (*tls.Config, error) {
 	if (c.Cert == "") != (c.TLSKey == "") {
 		return nil, usageError{errors.New("--cert and --tls-key go together")}
@@ -112,7 +112,7 @@ func (c witnessServeCmd) tls() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// readers opens the readers of the logs whose entries are read before cosigning.
+// readers opens the logs whose entries are read before cosigning.
 func (c witnessServeCmd) readers(a *app, h *host.Host, config *witness.Config) (close func(), err error) {
 	var open monitor.Readers
 	for _, e := range c.Entries {

@@ -18,7 +18,8 @@ type worldCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
 }
 
-// Run runs a command on a host of its own in the red team's simulated internet, and reports what was seen outside that host.
+// Run runs a command on a separate host in the red team's simulated internet, and reports the traffic that was observed
+// outside that host.
 func (c worldCmd) Run(a *app) (err error) {
 	if c.Hosts {
 		return writeHosts(a.stdout, simnet.Hosts())

@@ -8,12 +8,12 @@ import (
 	"github.com/custody-project/custody/replay"
 )
 
-// zoneFlag is the time zone of a command's tables and of the times in its flags.
+// zoneFlag is the time zone of a command's tables, and of the times in its flags.
 type zoneFlag struct {
 	Zone string `placeholder:"ZONE" help:"Show times in this zone, and read times without a zone in it: Europe/Berlin, +01:00 or local (default: UTC). JSON stays in UTC."`
 }
 
-// location is the zone, UTC without one.
+// location returns the zone; the default is UTC.
 func (z zoneFlag) location() (*time.Location, error) {
 	zone, err := replay.ParseZone(z.Zone)
 	if err != nil {
@@ -22,10 +22,10 @@ func (z zoneFlag) location() (*time.Location, error) {
 	return zone, nil
 }
 
-// in returns a time with this zone behind it, unless it has one.
+// in returns a time with this zone appended, unless it has one.
 func (z zoneFlag) in(text string) string { return replay.WithZone(text, z.Zone) }
 
-// span reads the flags --from and --until.
+// span parses the flags --from and --until.
 func (z zoneFlag) span(from, until string) (since, to time.Time, err error) {
 	since, to, err = replay.ParseSpan(z.in(from), z.in(until))
 	if err != nil {
@@ -34,7 +34,7 @@ func (z zoneFlag) span(from, until string) (since, to time.Time, err error) {
 	return since, to, err
 }
 
-// parseKinds reads the flag --kind.
+// parseKinds parses the flag --kind.
 func parseKinds(names []string) ([]audit.Kind, error) {
 	kinds, err := audit.ParseKinds(names)
 	if err != nil {
