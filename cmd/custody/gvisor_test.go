@@ -53,7 +53,7 @@ func TestGVisorRecord(t *testing.T) {
 	t.Run("observer", r.observedByHost)
 }
 
-// evasions are ways to run /bin/true that keep gVisor from reporting it: it drops each message with a string that is not UTF-8.
+// evasions are ways to run /bin/true that gVisor does not report: it drops each message with a string that is not UTF-8.
 // Where gVisor does report it, the program has the argument "named".
 var evasions = []struct{ name, code string }{
 	{"an argument", `os.execv("/bin/true", [b"true", b"\xff"])`},

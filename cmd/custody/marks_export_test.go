@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// exported wants of exports that they mark those records of the genuine run and of the invented one that rows has, and of
-// forms without marks that they refuse such a run.
+// exported checks that exports mark the records in rows, of the genuine run and of the invented one, and that formats
+// without marks refuse such a run.
 func (r *recorded) exported(id string, rows map[string]map[uint64]store.State) {
 	r.Helper()
 	for _, run := range []string{id, "r-invented"} {
@@ -53,7 +53,7 @@ func (r *recorded) exported(id string, rows map[string]map[uint64]store.State) {
 	}
 }
 
-// sentItems is a sink that takes all.
+// sentItems is a sink that accepts all items.
 type sentItems []export.Item
 
 func (s *sentItems) Send(_ context.Context, items []export.Item) error {

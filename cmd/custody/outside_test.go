@@ -60,7 +60,7 @@ func witnessServer(t *testing.T, dir, address, hostKey string) (vkey, at string,
 	return vkey, listener.Addr().String(), stop
 }
 
-// fsck is what the command exits with and says on stdout.
+// fsck returns the command's exit code and standard output.
 func (r *recorded) fsck(c fsckCmd) (int, string) {
 	r.Helper()
 	var out strings.Builder
@@ -69,7 +69,7 @@ func (r *recorded) fsck(c fsckCmd) (int, string) {
 }
 
 // TestFsckRolledBack: runs, log and store that were put back together to an older state are found by a checkpoint that was
-// kept elsewhere, and by a witness, and by nothing that is on the host.
+// kept elsewhere, and by a witness, but not by any check with only the host's files.
 func TestFsckRolledBack(t *testing.T) {
 	t.Setenv("CUSTODY_HOME", t.TempDir())
 	h, err := host.Open(os.Getenv("CUSTODY_HOME"))
@@ -153,7 +153,7 @@ func TestFsckRolledBack(t *testing.T) {
 	outcome("an unknown witness", fsckCmd{Witness: []string{"witness.other+12345678+AAAA"}}, 2, "is not in log.witnesses")
 	outcome("no checkpoint", fsckCmd{Since: policy}, 1, "hint: use a checkpoint of this host's log")
 
-	// The log goes on from there without the witness: it has two histories.
+	// The log continues from there without the witness: it has two histories.
 	stop()
 	outcome("put back, witness away", fsckCmd{Witness: []string{"all"}}, 2, "too few witnesses have answered")
 	if err := os.WriteFile(filepath.Join(h.Dir, host.ConfigFile), []byte("version: 1\n"), 0o600); err != nil {
@@ -171,7 +171,7 @@ func TestFsckRolledBack(t *testing.T) {
 	outcome("another history", fsckCmd{Since: second}, 1, "log-forked: compared with the given checkpoint")
 }
 
-// copyStates makes all that grows in one home what it is in another.
+// copyStates replaces all files that grow in one home by those of another.
 func copyStates(t *testing.T, from, to string) {
 	t.Helper()
 	for _, name := range []string{"runs", "log", "log.checkpoints", "custody.db", "custody.db-wal", "custody.db-shm"} {

@@ -71,7 +71,7 @@ func httpEvent(flow, host, method, path, reason string) audit.Event {
 	return audit.Event{Kind: audit.KindHTTP, HTTP: h}
 }
 
-// learnRules calls the command where a file stands, and returns what it printed and said.
+// learnRules runs the command in the directory of a project file, and returns its standard output and standard error.
 func learnRules(t *testing.T, file, run string, flags ...string) (stdout, stderr string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -100,7 +100,7 @@ func learnRules(t *testing.T, file, run string, flags ...string) (stdout, stderr
 	return out.String(), words.String()
 }
 
-// patched applies a diff with patch(1), and returns what the file then says.
+// patched applies a diff with patch(1), and returns the resulting file.
 func patched(t *testing.T, file, diff string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// work is a command of many kinds; the test below describes what its record must hold.
+// work is a command with many kinds of actions; the test below describes its record.
 const work = `
 import os, socket, subprocess
 run = lambda *argv, **kw: subprocess.run(argv, **kw)
@@ -137,8 +137,8 @@ func (r record) commands(t *testing.T, binary ...string) {
 	t.Error("no exec with a megabyte of arguments")
 }
 
-// wholeOrFlagged checks an argv that may be longer than what is kept: it is
-// there whole, or its beginning is, with the length and digest of the whole.
+// wholeOrFlagged checks an argv that may be too long for the record: it is
+// complete, or it is truncated, with the length and digest of all of it.
 func wholeOrFlagged(t *testing.T, e audit.Exec, want []string) {
 	t.Helper()
 	whole := strings.Join(want, "\x00") + "\x00"
@@ -193,7 +193,7 @@ func (r record) ends(t *testing.T) {
 	if first.Proc != last.Proc || r.exit(t, first).DurationNS < 200e6 {
 		t.Errorf("exec in exec: %+v, then %+v", first, last)
 	}
-	// What was left behind was killed with its cell.
+	// The remaining processes were killed with their cell.
 	if x := r.exit(t, r.exec(t, "sleep", "1000")); x.Signal != 9 && !x.Synthetic {
 		t.Errorf("daemon: %+v", x)
 	}

@@ -83,7 +83,7 @@ func (d *door) pointsTo(events []audit.Record) {
 	}
 }
 
-// What a policy lets out is found, over IPv4 and IPv6 and in a real sandbox.
+// The suite finds the traffic that a policy allows, over IPv4 and IPv6 and in a real sandbox.
 func TestRedteamFinds(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -107,7 +107,7 @@ type nowhere struct{}
 
 func (nowhere) Record(context.Context, audit.Event) (uint64, error) { return 1, nil }
 
-// Nothing is left of a suite that is killed: no sandbox, no process, no namespace.
+// A suite that is killed leaves no sandbox, process or namespace behind.
 func TestRedteamKilled(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -35,7 +35,7 @@ func (d *door) evidence(run string) evidence {
 	return e
 }
 
-// put makes a run's record files these and no others.
+// put replaces a run's record files by exactly these.
 func (d *door) put(run string, e evidence) {
 	d.Helper()
 	dir := filepath.Join(d.home, "runs", run)
@@ -50,7 +50,7 @@ func (d *door) put(run string, e evidence) {
 	}
 }
 
-// pack writes the files as a bundle, with what a bundle of the run has beside its record.
+// pack writes the files as a bundle, with the other files of the run's bundle.
 func (d *door) pack(run string, e evidence) string {
 	d.Helper()
 	real := filepath.Join(d.dir, "real.bundle")
@@ -82,7 +82,7 @@ func (e evidence) names(suffix string) []string {
 	return names
 }
 
-// frames returns the frames of a segment as they are written.
+// frames returns the encoded frames of a segment.
 func frames(segment []byte) [][]byte {
 	var all [][]byte
 	for r := wal.NewReader("", bytes.NewReader(segment)); ; {
@@ -192,7 +192,7 @@ func (d *door) forge(manifest []byte) []byte {
 	return forged[forged.names(wal.ManifestSuffix)[0]]
 }
 
-// tamperStore changes rows behind Custody's back. The log tells; a rebuilt store is right again.
+// tamperStore changes rows with another program. The log shows it; a rebuilt store is correct again.
 func (d *door) tamperStore(t *testing.T, run string) {
 	for _, c := range []struct{ name, sql, says string }{
 		{"a body", `UPDATE records SET body = replace(body, '"op":"restore"', '"op":"reboot!"') WHERE seq = 2`, "seq 2: the record is altered in the store"},
@@ -250,7 +250,7 @@ func TestVerifyLive(t *testing.T) {
 	d.contains(d.must(exitFailed, "bundle", "nope", "-o", "x").stderr, "custody: nope")
 }
 
-// sqlite changes the store behind Custody's back.
+// sqlite changes the store with another program.
 func (d *door) sqlite(stated string) {
 	d.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(d.home, "custody.db")+"?_pragma=busy_timeout(10000)")
