@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AppendJSON appends e as encoding/json writes it. Of the kinds that come in thousands it
-// does so without reflection, at a fraction of the cost.
+// AppendJSON appends e as encoding/json encodes it. It encodes the most frequent kinds
+// without reflection, at a fraction of the cost.
 func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 	if !e.claim() {
 		whole, err := json.Marshal(e)

@@ -1,4 +1,4 @@
-// Package audit holds the vocabulary that all other packages share: what an event is, who observed it, and how it
+// Package audit defines what all other packages share: what an event is, who observed it, and how it
 // enters the record.
 //
 // An Event is one fact. The Recorder redacts it, encodes it once and hands the
@@ -7,9 +7,9 @@
 //
 //	{"v":1,"run":"r-...","seq":17,"time":"...","observer":"host","kind":"exec","step":"agent","exec":{...}}
 //
-// The head (v, run, seq) is written by the Log, which alone gives sequence
-// numbers. The payload stands under the kind's own name, except for the kinds
-// run and step, whose names are taken by the envelope: theirs is "lifecycle".
+// The Log writes the head (v, run, seq): only the Log assigns sequence
+// numbers. The payload's member has the name of the kind, except for the kinds
+// run and step, whose names the envelope uses: theirs is "lifecycle".
 package audit
 
 import "time"
@@ -21,9 +21,9 @@ const Version = 1
 type Observer string
 
 const (
-	// Host events were seen by code outside the VM and can be trusted as far as the host can.
+	// Host events were observed by code outside the VM and can be trusted as far as the host can.
 	Host Observer = "host"
-	// Guest events are claims of a kernel that the workload may have taken over.
+	// Guest events are claims of a kernel that the workload may have compromised.
 	Guest Observer = "guest"
 )
 
@@ -85,7 +85,7 @@ type Event struct {
 	Note      *Note      `json:"note,omitempty"`
 }
 
-// Record is an event as it stands in the record: with its place in the run.
+// Record is an event as stored in the record, with its position in the run.
 type Record struct {
 	V   int    `json:"v"`
 	Run string `json:"run"`
@@ -115,9 +115,9 @@ type Status string
 const (
 	StatusDone        Status = "done"        // the command ended by itself; see ExitCode
 	StatusTimeout     Status = "timeout"     // limits.time, or the time of the step, was reached
-	StatusCancelled   Status = "cancelled"   // the caller asked for the end
+	StatusCancelled   Status = "cancelled"   // the caller canceled it
 	StatusInterrupted Status = "interrupted" // Custody or the VM died; closed at the next start
-	StatusFailed      Status = "failed"      // Custody could not carry it out; see Reason
+	StatusFailed      Status = "failed"      // Custody could not execute it; see Reason
 )
 
 // Lifecycle is the payload of the kinds run and step.
@@ -125,7 +125,7 @@ type Lifecycle struct {
 	Phase          Phase    `json:"phase"`
 	Name           string   `json:"name,omitempty"`    // step name
 	Argv           []Text   `json:"argv,omitempty"`    // step start
-	Env            []Text   `json:"env,omitempty"`     // step start: the plain variables that were asked for, NAME=VALUE
+	Env            []Text   `json:"env,omitempty"`     // step start: the plain variables that the caller requested, NAME=VALUE
 	Tenant         string   `json:"tenant,omitempty"`  // run start; empty on a host that has none
 	Project        string   `json:"project,omitempty"` // run start
 	Template       string   `json:"template,omitempty"`
@@ -134,7 +134,7 @@ type Lifecycle struct {
 	PolicyDigest   string   `json:"policy_digest,omitempty"`
 	RulesetDigest  string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
 	Tier           string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
-	TierNote       string   `json:"tier_note,omitempty"`      // what that tier does not promise
+	TierNote       string   `json:"tier_note,omitempty"`      // what that tier does not guarantee
 	Mode           string   `json:"mode,omitempty"`           // strict or degrade
 	Version        string   `json:"version,omitempty"`        // of Custody
 	Host           string   `json:"host,omitempty"`
@@ -160,8 +160,8 @@ type Exec struct {
 	// ArgvBytes and ArgvSHA256 describe the whole argv (NUL-terminated strings) when Truncated.
 	ArgvBytes  int    `json:"argv_bytes,omitempty"`
 	ArgvSHA256 string `json:"argv_sha256,omitempty"`
-	// LLM is the id of the model's call that asked for this command, and ToolCall that of
-	// its tool call. The host found them by the argument that they share; set on the host only.
+	// LLM is the id of the LLM API call that requested this command, and ToolCall the id of
+	// its tool call. The host matches them by their common argument; set on the host only.
 	LLM      string `json:"llm,omitempty"`
 	ToolCall Text   `json:"tool_call,omitempty"`
 }
@@ -177,7 +177,7 @@ type Exit struct {
 	Synthetic bool `json:"synthetic,omitempty"`
 }
 
-// FileOp is what happened to a file.
+// FileOp is an operation on a file.
 type FileOp string
 
 // The operations on files that the sensor reports.
@@ -205,9 +205,9 @@ type File struct {
 	Inode  string `json:"inode,omitempty"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
-	// Unhashed is why there is no hash where one could be expected.
+	// Unhashed is the reason for a missing hash.
 	Unhashed string `json:"unhashed,omitempty"`
-	// Secrets are the names of the secrets that are in a file which was read. The host adds them: it knows what it delivered where.
+	// Secrets are the names of the secrets in a file which was read. The host adds them: it knows which secrets it delivered to which file.
 	Secrets []string `json:"secrets,omitempty"`
 }
 
@@ -223,7 +223,7 @@ const (
 	FlowRevoke  FlowState = "revoke"
 )
 
-// Verdict is what the policy said.
+// Verdict is the policy's decision.
 type Verdict string
 
 // The verdicts of enforcers.
@@ -232,9 +232,9 @@ const (
 	Deny  Verdict = "deny"
 )
 
-// Flow is a network connection or the attempt at one.
+// Flow is a network connection or an attempted one.
 type Flow struct {
-	// ID is the same in all events of one flow of the run; only flows that an enforcer passed have one.
+	// ID is the same in all events of one flow of the run; only flows that an enforcer allowed have one.
 	ID   string `json:"id,omitempty"`
 	Proc string `json:"proc,omitempty"` // as the guest's sensor claims
 	PID  int    `json:"pid,omitempty"`
@@ -248,41 +248,41 @@ type Flow struct {
 	DstPort int       `json:"dst_port,omitempty"`
 	Errno   int       `json:"errno,omitempty"` // of the attempt, 0 for success
 
-	// What follows is set by enforcers only.
+	// The fields below are set by enforcers only.
 
-	Name    Text    `json:"name,omitempty"` // the host name that the destination stands for
+	Name    Text    `json:"name,omitempty"` // the host name that the destination was resolved from
 	Verdict Verdict `json:"verdict,omitempty"`
 	Rule    string  `json:"rule,omitempty"` // normal form of the rule that decided, or "default"
 	Reason  string  `json:"reason,omitempty"`
-	DNSSeq  uint64  `json:"dns_seq,omitempty"` // of the answer that the destination rests on
-	// Generation of the policy that the verdict was given under; its policy event has the digest.
+	DNSSeq  uint64  `json:"dns_seq,omitempty"` // of the answer that the destination was resolved from
+	// Generation of the policy that applied; its policy event has the digest.
 	Generation uint32 `json:"generation,omitempty"`
 	Peer       string `json:"peer,omitempty"` // address and port that the gateway dialled
-	SNI        Text   `json:"sni,omitempty"`  // what the client asked for, where it is not Name
-	// Bytes and packets as on the guest's card, headers included, since the flow's begin.
+	SNI        Text   `json:"sni,omitempty"`  // the client's server name, if it is not Name
+	// Bytes and packets at the guest's network interface, headers included, since the beginning of the flow.
 	BytesOut   uint64 `json:"bytes_out,omitempty"`
 	BytesIn    uint64 `json:"bytes_in,omitempty"`
 	PacketsOut uint64 `json:"packets_out,omitempty"`
 	PacketsIn  uint64 `json:"packets_in,omitempty"`
 	DurationNS int64  `json:"duration_ns,omitempty"`
-	// Count is how many denials this event stands for, where like ones were put together.
+	// Count is the number of denials that this event represents, if equal ones were combined.
 	Count uint64 `json:"count,omitempty"`
 }
 
-// DNS is a query that a guest sent to the resolver, and the answer that it got.
+// DNS is a query that a guest sent to the resolver, and its answer.
 type DNS struct {
 	Name      Text     `json:"name"`
 	Type      string   `json:"type"`            // A, AAAA, HTTPS, ...
 	Proto     string   `json:"proto,omitempty"` // udp or tcp
 	RCode     string   `json:"rcode"`           // NOERROR, REFUSED, ...
 	Answers   []string `json:"answers,omitempty"`
-	Chain     []Text   `json:"chain,omitempty"` // names that CNAMEs led over
+	Chain     []Text   `json:"chain,omitempty"` // names of the CNAME chain
 	TTL       uint32   `json:"ttl,omitempty"`   // seconds, of the answer as given
 	Verdict   Verdict  `json:"verdict"`
 	Rule      string   `json:"rule"`
 	Reason    string   `json:"reason,omitempty"`
-	Synthetic bool     `json:"synthetic,omitempty"` // the address stands for the name in this sandbox only
-	// Dropped are addresses that were in the upstream's answer and not given to the guest.
+	Synthetic bool     `json:"synthetic,omitempty"` // the address represents the name in this sandbox only
+	// Dropped are addresses of the upstream's answer that the resolver withheld from the guest.
 	Dropped    []string `json:"dropped,omitempty"`
 	Upstream   string   `json:"upstream,omitempty"` // the server that was asked; empty if none was
 	Cached     bool     `json:"cached,omitempty"`
@@ -305,20 +305,20 @@ type HTTP struct {
 	Reason     string  `json:"reason,omitempty"`
 	Generation uint32  `json:"generation,omitempty"`
 	DurationNS int64   `json:"duration_ns,omitempty"`
-	Credential string  `json:"credential,omitempty"` // name of the secret that the gateway put in
+	Credential string  `json:"credential,omitempty"` // name of the secret that the gateway inserted
 	Redacted   int     `json:"redacted,omitempty"`   // values masked in the answer before the guest got it
-	LLM        string  `json:"llm,omitempty"`        // id of the model's call that this request is
+	LLM        string  `json:"llm,omitempty"`        // id of the LLM API call of this request
 }
 
-// LLM is one call of a language model through the gateway, recorded when its answer has ended.
+// LLM is one LLM API call through the gateway, recorded when its answer has ended.
 type LLM struct {
-	ID       string `json:"id"`             // the same in the exec events that the call asked for
+	ID       string `json:"id"`             // the same in the exec events that the call requested
 	Flow     string `json:"flow,omitempty"` // id of the flow
 	Provider string `json:"provider"`       // the API's shape: anthropic, openai or gemini
 	API      string `json:"api"`            // messages, chat, responses, generate, ...
 	Host     Text   `json:"host"`
-	Model    Text   `json:"model,omitempty"` // that answered, or that was asked for
-	// Tokens as the provider counts them. Input includes what was read from a cache and
+	Model    Text   `json:"model,omitempty"` // the model that answered, or else the requested one
+	// Tokens as the provider counts them. Input includes tokens read from a cache and
 	// written to it; Output includes those of reasoning.
 	InputTokens      int64      `json:"input_tokens"`
 	OutputTokens     int64      `json:"output_tokens"`
@@ -333,27 +333,27 @@ type LLM struct {
 	Stream           bool       `json:"stream,omitempty"`      // the answer came as server-sent events
 	Retry            int        `json:"retry,omitempty"`       // the request's ordinal among equal ones in a row, from 1 for the first repeat
 	RequestSHA256    string     `json:"request_sha256,omitempty"`
-	// Incomplete is why the figures above may be short: the answer was cut off, was too long or not understood.
+	// Incomplete is the reason why the figures above may be too low: the answer was cut off, too long or not understood.
 	Incomplete string `json:"incomplete,omitempty"`
 	DurationNS int64  `json:"duration_ns"`
-	// FirstTokenNS is the time from the request to the first byte of content; 0 when there was none.
+	// FirstTokenNS is the time from the request to the first byte of content; 0 if there was none.
 	FirstTokenNS int64 `json:"first_token_ns,omitempty"`
-	// Spent are the run's tokens so far, this call's included, against Budget (limits.llm_tokens; 0: none).
+	// Spent are the run's tokens so far, including this call's; Budget is limits.llm_tokens (0: none).
 	Spent  int64 `json:"spent,omitempty"`
 	Budget int64 `json:"budget,omitempty"`
 }
 
-// ToolCall is a call of a tool that a model asked for.
+// ToolCall is a tool call that a model requested.
 type ToolCall struct {
 	ID     Text   `json:"id,omitempty"` // the provider's
 	Name   Text   `json:"name"`
-	SHA256 string `json:"sha256"` // of the arguments, exactly as they came
+	SHA256 string `json:"sha256"` // of the arguments, exactly as received
 	// Arguments is the JSON text, cut where Truncated.
 	Arguments Text `json:"arguments,omitempty"`
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// Policy is the policy that holds from here on.
+// Policy is the policy that applies from here on.
 type Policy struct {
 	Generation uint32 `json:"generation"`
 	Digest     string `json:"digest"`
@@ -361,11 +361,11 @@ type Policy struct {
 	Rules      []Text `json:"rules,omitempty"`    // in normal form; the flows that they end have revoke events
 }
 
-// Probe is one attempt of the red team's to get out, and its outcome.
+// Probe is an attempt of the red team to escape, and its outcome.
 type Probe struct {
 	Name     string `json:"name"`
 	Family   string `json:"family,omitempty"` // ipv4 or ipv6
-	Blocked  bool   `json:"blocked"`          // no host outside saw anything of it
+	Blocked  bool   `json:"blocked"`          // no host outside observed it
 	Recorded bool   `json:"recorded"`         // the record of the attacked run has it
 	Run      string `json:"attacked,omitempty"`
 	Seq      uint64 `json:"evidence,omitempty"` // the event of that run's record that has it
@@ -388,22 +388,22 @@ type VM struct {
 	DurationNS int64  `json:"duration_ns,omitempty"`
 }
 
-// SecretOp is a point in a credential's life.
+// SecretOp is a point in the life of a credential.
 type SecretOp string
 
 // The operations on credentials.
 const (
-	SecretMint    SecretOp = "mint"    // the broker gave it for one step
+	SecretMint    SecretOp = "mint"    // the broker issued it for one step
 	SecretDeliver SecretOp = "deliver" // it is about to be handed over
 	SecretUse     SecretOp = "use"     // the gateway is about to put it into a request of Flow
-	SecretRenew   SecretOp = "renew"   // the step proved that it lives, and the broker agreed
+	SecretRenew   SecretOp = "renew"   // the step is live, and the broker has renewed it
 	SecretRevoke  SecretOp = "revoke"  // the broker has confirmed the end
-	SecretExpire  SecretOp = "expire"  // it ran out before it was revoked
-	SecretRefuse  SecretOp = "refuse"  // something was asked for that is not given; see Reason
+	SecretExpire  SecretOp = "expire"  // it expired before it was revoked
+	SecretRefuse  SecretOp = "refuse"  // a request was refused; see Reason
 )
 
-// Secret is an operation on a credential; the value itself has no field. Name is
-// empty where the operation is about all credentials of the step's lease.
+// Secret is an operation on a credential; no field has the value. Name is
+// empty if the operation is about all credentials of the step's lease.
 type Secret struct {
 	Name   string   `json:"name,omitempty"`
 	Op     SecretOp `json:"op"`
@@ -415,13 +415,13 @@ type Secret struct {
 	// TTLNS is how long the credential lives from here unless it is renewed.
 	TTLNS   int64     `json:"ttl_ns,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
-	Leases  int       `json:"leases,omitempty"` // of dynamic engines that hang on it
+	Leases  int       `json:"leases,omitempty"` // number of leases of dynamic engines that depend on it
 	Flow    string    `json:"flow,omitempty"`   // use: id of the flow that carries the request
 	Host    Text      `json:"host,omitempty"`   // use: that it goes to
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// Gap is a hole in the record that is known: what was lost, where and why.
+// Gap is a declared hole in the record: what was lost, where and why.
 type Gap struct {
 	Stage Stage  `json:"stage"`
 	What  string `json:"what,omitempty"`
@@ -432,23 +432,23 @@ type Gap struct {
 	Cause string `json:"cause"`
 }
 
-// Finding is something that a reviewer should look at.
+// Finding is an observation that a reviewer should examine.
 type Finding struct {
 	Rule   Rule   `json:"rule"`
 	Detail string `json:"detail"`
-	Secret string `json:"secret,omitempty"` // name of the credential that it is about
+	Secret string `json:"secret,omitempty"` // name of the credential that it concerns
 	Proc   string `json:"proc,omitempty"`
-	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it, or for output of the last before it
-	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
+	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it; for output, of the last record before it
+	Action string `json:"action,omitempty"`   // the reaction: revoke, freeze or end
 }
 
-// CopyOp is what happened in a copy.
+// CopyOp is the kind of a copy event.
 type CopyOp string
 
 // The kinds of copy events.
 const (
 	CopyList CopyOp = "list" // some of its files
-	CopyEnd  CopyOp = "end"  // the whole, after all lists
+	CopyEnd  CopyOp = "end"  // the copy as a whole, after all lists
 )
 
 // The directions of a copy.
@@ -463,40 +463,40 @@ type Copy struct {
 	Direction string       `json:"direction"` // in or out
 	Op        CopyOp       `json:"op"`
 	Dir       Text         `json:"dir,omitempty"`    // of the host; end only
-	First     int64        `json:"first,omitempty"`  // place of the list's first file among all, from 0
+	First     int64        `json:"first,omitempty"`  // index of the list's first file in the whole copy
 	Salt      string       `json:"salt,omitempty"`   // 16 random bytes in hex, of the leaves of a list
 	Files     []CopiedFile `json:"files,omitempty"`  // list only
 	Count     int64        `json:"count,omitempty"`  // of all files; end only
 	Bytes     int64        `json:"bytes,omitempty"`  // of their content; end only
 	Root      string       `json:"root,omitempty"`   // of the Merkle tree over all files: see proof.CopyLeaf; end only
-	Reason    string       `json:"reason,omitempty"` // why the copy was not carried out as a whole; end only
+	Reason    string       `json:"reason,omitempty"` // why the copy as a whole was not executed; end only
 }
 
 // CopiedFile is a regular file or a symbolic link that is copied.
 type CopiedFile struct {
 	Path   Text   `json:"path"`         // in the workspace
-	As     Text   `json:"as,omitempty"` // the name that it is given on the host, if that is another
+	As     Text   `json:"as,omitempty"` // the name on the host, if it differs
 	Mode   string `json:"mode"`         // octal, such as 0644
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"` // of a regular file
-	Link   Text   `json:"link,omitempty"`   // where a symbolic link leads
+	Link   Text   `json:"link,omitempty"`   // target of a symbolic link
 }
 
-// Access is an access to the record through the API, recorded before anything is shown, or an attempt that was refused.
-// It is in the access log of the host that served it, which is a run of its own.
+// Access is an access to the record through the API, recorded before the response, or an attempt that was refused.
+// It is in the access log of the host that served it, which is a separate run.
 type Access struct {
 	Who    string `json:"who,omitempty"`    // name of the principal; empty if none was recognised
 	Via    string `json:"via,omitempty"`    // token, oidc or once
-	Role   string `json:"role,omitempty"`   // that the principal has in Tenant
-	Tenant string `json:"tenant,omitempty"` // whose record was asked for
+	Role   string `json:"role,omitempty"`   // the principal's role in Tenant
+	Tenant string `json:"tenant,omitempty"` // the requested tenant
 	Action string `json:"action"`           // view, follow, search, verify, export, report, note, login, logout or manage
 	Route  string `json:"route"`            // of the API, such as "GET /api/v1/runs/{run}"
-	About  Text   `json:"about,omitempty"`  // the run, as it was asked for
+	About  Text   `json:"about,omitempty"`  // the run, as requested
 	Query  Text   `json:"query,omitempty"`  // the request's query
 	Remote string `json:"remote,omitempty"` // address of the client
 	// Verdict is deny where the request was refused, for Reason and with Status.
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason,omitempty"`
 	Status  int     `json:"status,omitempty"` // of HTTP
-	Count   uint64  `json:"count,omitempty"`  // how many refusals this event stands for, where like ones were put together
+	Count   uint64  `json:"count,omitempty"`  // how many refusals this event represents, if equal ones were combined
 }

@@ -19,9 +19,9 @@ type KindInfo struct {
 	Columns []ColumnField
 	// Severity of an event of the kind with nothing unusual in its payload.
 	Severity Severity
-	// AccessLog is set for kinds that occur in access logs only, which are runs of their own.
+	// AccessLog is set for kinds that occur in access logs only, which are separate runs.
 	AccessLog bool
-	// Text is what an event of the kind records, in one line.
+	// Text describes an event of the kind, in one line.
 	Text string
 }
 
@@ -50,7 +50,7 @@ var (
 	byBoth = []Observer{Guest, Host}
 )
 
-// kinds is the table. It is not changed.
+// kinds is the table. It is immutable.
 var kinds = []KindInfo{
 	{Kind: KindRun, Payload: "lifecycle", Observers: byHost, Severity: SeverityInfo, Text: "the start or the end of a run"},
 	{Kind: KindStep, Payload: "lifecycle", Observers: byHost, Severity: SeverityInfo, Text: "the start or the end of a step"},
@@ -192,7 +192,7 @@ func (e *Event) DropOthers() {
 	}
 }
 
-// OwnPayload returns an error unless e has exactly the payload of its kind, which this version has to know.
+// OwnPayload returns an error unless e has exactly the payload of its kind, which this version must know.
 func (e *Event) OwnPayload() error {
 	info, ok := e.Kind.Info()
 	if !ok {
@@ -201,7 +201,7 @@ func (e *Event) OwnPayload() error {
 	v := reflect.ValueOf(e).Elem()
 	for _, f := range payloadFields {
 		if v.Field(f.place).IsNil() == (f.name == info.Payload) {
-			return fmt.Errorf("kind %q does not have exactly its own payload", e.Kind)
+			return fmt.Errorf("kind %q must have its payload and no other", e.Kind)
 		}
 	}
 	return nil

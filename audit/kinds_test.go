@@ -37,7 +37,7 @@ func constants(t *testing.T, file, of string) (values []string) {
 	return values
 }
 
-// same reports names that only one of two lists has, and names that one has twice.
+// same reports names that only one of two lists has, and duplicates.
 func same(t *testing.T, what string, constants, table []string) {
 	t.Helper()
 	for _, c := range constants {
@@ -59,7 +59,7 @@ func oneLine(t *testing.T, name, text string) {
 	}
 }
 
-// TestKindTable: each kind has a whole entry, and each payload of an event belongs to a kind.
+// TestKindTable: each kind has a complete entry, and each payload of an event belongs to a kind.
 func TestKindTable(t *testing.T) {
 	event := reflect.TypeFor[audit.Event]()
 	payloads := map[string]reflect.Type{}
@@ -137,7 +137,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// TestRules: each rule of findings has a whole entry.
+// TestRules: each rule of findings has a complete entry.
 func TestRules(t *testing.T) {
 	var table []string
 	for _, r := range audit.Rules() {
@@ -147,7 +147,7 @@ func TestRules(t *testing.T) {
 	same(t, "rule", constants(t, "rules.go", "Rule"), table)
 }
 
-// TestStages: each stage of gaps has a whole entry.
+// TestStages: each stage of gaps has a complete entry.
 func TestStages(t *testing.T) {
 	var table []string
 	for _, s := range audit.Stages() {

@@ -29,7 +29,7 @@ type Note struct {
 	Remote    string   `json:"remote,omitempty"`    // address of the client
 }
 
-// Noted is a note that was recorded, as it was recorded.
+// Noted is a note as it was recorded.
 type Noted struct {
 	ID   string    `json:"id"` // NoteID
 	Time time.Time `json:"time"`
@@ -43,7 +43,7 @@ const (
 	MaxNoteTag  = 32 // bytes
 )
 
-// Check reports why n cannot be recorded.
+// Check returns the reason why n cannot be recorded, or nil.
 func (n Note) Check() error {
 	switch {
 	case n.Who == "" || n.Via == "":
@@ -66,7 +66,7 @@ func (n Note) Check() error {
 			return fmt.Errorf("%.40q is not a tag: it has 1 to %d of a-z, 0-9, '.', '_' and '-', and begins with a letter or a digit", tag, MaxNoteTag)
 		}
 		if slices.Contains(n.Tags[:i], tag) {
-			return fmt.Errorf("the tag %s comes twice", tag)
+			return fmt.Errorf("duplicate tag %s", tag)
 		}
 	}
 	if _, _, ok := ParseNoteID(n.Withdraws); n.Withdraws != "" && !ok {

@@ -23,7 +23,7 @@ func TestNoteCheck(t *testing.T) {
 		"a text or":     func(n *audit.Note) { n.Text, n.Tags = " \n", nil },
 		"9 tags":        func(n *audit.Note) { n.Tags = strings.Split("a b c d e f g h i", " ") },
 		"not a tag":     func(n *audit.Note) { n.Tags = []string{"A"} },
-		"twice":         func(n *audit.Note) { n.Tags = []string{"a", "b", "a"} },
+		"duplicate tag":         func(n *audit.Note) { n.Tags = []string{"a", "b", "a"} },
 		"name a note":   func(n *audit.Note) { n.Withdraws = "a-1" },
 		`"a-1:07" does`: func(n *audit.Note) { n.Withdraws = "a-1:07" },
 	} {
@@ -46,7 +46,7 @@ func TestValidTag(t *testing.T) {
 	}
 }
 
-// FuzzNoteID: what is read as the name of a note is written the same.
+// FuzzNoteID: formatting a parsed note id returns the same text.
 func FuzzNoteID(f *testing.F) {
 	for _, id := range []string{"a-1:7", "a-1:07", "a-1:", ":7", "a-1:7:8", "a-1:-7", "a-1:9223372036854775808"} {
 		f.Add(id)

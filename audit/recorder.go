@@ -9,9 +9,9 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Log is where sealed events go: the one thing that gives seqs.
+// Log stores sealed events. Only the Log assigns seqs.
 type Log interface {
-	// Append takes an event in the order of calls. It waits while the log's buffer is full.
+	// Append adds an event, in the order of calls. It waits while the log's buffer is full.
 	Append(ctx context.Context, s redact.Sealed) (seq uint64, err error)
 	// Sync returns when the event seq is durable.
 	Sync(ctx context.Context, seq uint64) error
@@ -19,20 +19,20 @@ type Log interface {
 
 // Errors of a Recorder.
 var (
-	// ErrInvalid is a mistake of the caller: nothing was recorded.
+	// ErrInvalid: the caller passed an invalid event; nothing was recorded.
 	ErrInvalid = errors.New("invalid event")
 	// ErrWithheld means that the event could not be redacted and encoded, or was too long, and that a
-	// gap event stands in its place.
+	// gap event was recorded instead.
 	ErrWithheld = errors.New("event withheld from the record")
 )
 
-// maxEvent is the longest sealed event in bytes: what fits into a frame of
+// maxEvent is the maximum length of a sealed event in bytes: it must fit into a frame of
 // audit/wal (4 MiB) with the head that the log adds.
 const maxEvent = 4<<20 - 1<<10
 
-// Recorder is the only way into the record: it checks an event, redacts it,
+// Recorder is the only way to write to the record: it checks an event, redacts it,
 // encodes it once and appends it to the log. It is safe for concurrent use; the
-// order of the record is the order in which the log took the events.
+// order of the record is the order in which the log accepted the events.
 type Recorder struct {
 	log     Log
 	red     *redact.Redactor
@@ -40,12 +40,12 @@ type Recorder struct {
 	posted  Posted
 }
 
-// Sighted is called with an event in which values were masked, once it has its place, and the names of those values. It
+// Sighted is called with an event in which values were masked, once it has a seq, and the names of those values. It
 // is called before Post returns and must not block.
 type Sighted func(kind Kind, step string, names []string, seq uint64)
 
-// Posted is called with each event that has its place, as it was redacted. It is called before Post returns
-// and must not wait for anything, or change the event.
+// Posted is called with each event that has a seq, after redaction. It is called before Post returns
+// and must neither block nor change the event.
 type Posted func(ev Event, seq uint64)
 
 // NewRecorder returns a Recorder that redacts with r.
@@ -53,14 +53,14 @@ func NewRecorder(log Log, r *redact.Redactor) *Recorder {
 	return &Recorder{log: log, red: r}
 }
 
-// OnSighted sets the function that is called with masked values; it is called before the first event, if at all.
+// OnSighted sets the function that is called with masked values. It must be called before the first event.
 func (r *Recorder) OnSighted(f Sighted) { r.sighted = f }
 
-// OnPosted has f be called with each event; it is called before the first event, if at all.
+// OnPosted sets the function that is called with each event. It must be called before the first event.
 func (r *Recorder) OnPosted(f Posted) { r.posted = f }
 
-// Record returns when the event is durable. The event's payload is redacted in
-// place: the caller hands it over. Time is filled in if it is zero.
+// Record records an event and returns when it is durable. It redacts the event's payload in
+// place; the caller must not use the payload afterwards. Time is filled in if it is zero.
 func (r *Recorder) Record(ctx context.Context, ev Event) (seq uint64, err error) {
 	seq, err = r.Post(ctx, ev)
 	if err != nil && !errors.Is(err, ErrWithheld) {
@@ -70,7 +70,7 @@ func (r *Recorder) Record(ctx context.Context, ev Event) (seq uint64, err error)
 }
 
 // Post returns when the event is accepted; it is durable with the log's next
-// commit. The payload is handed over as with Record. With ErrWithheld, seq is that of
+// commit. As with Record, the caller must not use the payload afterwards. With ErrWithheld, seq is that of
 // the gap event.
 func (r *Recorder) Post(ctx context.Context, ev Event) (seq uint64, err error) {
 	if err := ev.check(); err != nil {
@@ -107,8 +107,8 @@ func (r *Recorder) seal(ev *Event) (redact.Sealed, error) {
 	return sealed, err
 }
 
-// withhold records that an event is missing. The cause is kept out of the
-// record: an encoder's error may quote what it could not encode.
+// withhold records a gap for an event. The record does not contain the cause:
+// an encoder's error may quote the data that it could not encode.
 func (r *Recorder) withhold(ctx context.Context, ev Event, cause error) (uint64, error) {
 	gap := Event{Time: time.Now().UTC(), Observer: Host, Kind: KindGap, Gap: &Gap{
 		Stage: StageRedact, What: string(ev.Kind), Count: 1,

@@ -111,7 +111,7 @@ func TestRecorderRefuses(t *testing.T) {
 	}
 }
 
-// TestRecorderWithholds has events that cannot be recorded: a gap replaces each, without their contents.
+// TestRecorderWithholds: a gap replaces each event that cannot be recorded, without its contents.
 func TestRecorderWithholds(t *testing.T) {
 	rec, log := newRecorder(t)
 	ctx := context.Background()

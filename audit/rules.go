@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// Rule is what raises a finding.
+// Rule is the rule that raises a finding.
 type Rule string
 
 // The rules of findings.
@@ -27,17 +27,17 @@ const (
 // RuleInfo describes a rule of findings: one entry in the table of rules.
 type RuleInfo struct {
 	Rule Rule
-	// Text is what raises the finding, in one line.
+	// Text describes what raises the finding, in one line.
 	Text string
 	// Detail has the limits or circumstances that docs/events.md adds, empty if there are none.
 	Detail string
 	// Disagreement is set where guest and host contradict each other.
 	Disagreement bool
-	// Credential is set where a credential turned up where it does not belong: docs/secrets.md.
+	// Credential is set if a credential was found in a wrong place: docs/secrets.md.
 	Credential bool
 }
 
-// rules is the table. It is not changed.
+// rules is the table. It is immutable.
 var rules = []RuleInfo{
 	{Rule: RuleConnectUnseen, Disagreement: true, Text: "a process of the guest claims a connection that the host never saw", Detail: "Written at the run's end"},
 	{Rule: RuleFlowUnclaimed, Disagreement: true, Text: "the host saw a flow that no process of the guest claims", Detail: "Written at the run's end"},

@@ -1,4 +1,4 @@
-// Package durable writes small files so that they are whole and on the disk, or not there at all.
+// Package durable writes small files atomically and durably: after a crash, a file is complete or absent.
 package durable
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Replace puts a file into place: after a kill or a power loss there is the old one or the new
-// one. There is one writer at a time of each path.
+// Replace atomically replaces the contents of path. After a crash the file has the old contents or the new ones.
+// Each path must have only one writer at a time.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	tmp := path + ".tmp"
 	f, err := regular.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)

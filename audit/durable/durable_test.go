@@ -18,7 +18,7 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-	// What cannot be put into place leaves nothing behind, and the old file as it was.
+	// A failed write leaves no temporary file and does not change the old file.
 	if err := durable.Replace(filepath.Join(t.TempDir(), "none", "file"), nil, 0o600); err == nil {
 		t.Error("a file in no directory was written")
 	}

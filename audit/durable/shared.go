@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// ReplaceShared is Replace for a path that several processes may write concurrently: one of the files is there in the end.
+// ReplaceShared is Replace for a path that several processes may write concurrently: the last rename wins.
 func ReplaceShared(path string, data []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(path)
 	temp, err := Temp(dir, filepath.Base(path), data, mode)
@@ -22,8 +22,8 @@ func ReplaceShared(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(dir)
 }
 
-// Temp writes a new file in dir, durable when it returns, and returns its path. The path begins with a dot and name, and
-// no other call returns the same.
+// Temp writes a new file in dir and returns its path. The file is durable when Temp returns. Its name begins with a dot
+// and name, and is unique.
 func Temp(dir, name string, data []byte, mode fs.FileMode) (string, error) {
 	f, err := os.CreateTemp(dir, "."+name+".*")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package entries is an index of the entries of a host's log by their subject: the manifest of a run's segment, the
-// erasure of a record. With it the log refuses a second history of a run, and a monitor detects one. It is an SQLite
+// Package entries indexes the entries of a host's log by subject: a manifest by run and segment, an erasure by run and
+// record. The log uses the index to refuse a second history of a run, and a monitor to detect one. The index is an SQLite
 // file that can be rebuilt from the log's entries.
 package entries
 
@@ -18,23 +18,23 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// What is wrong with an entry, given those before it.
+// Errors of a Conflict.
 var (
-	// ErrTwice: an entry before it is about the same segment or record, and says something else.
-	ErrTwice = errors.New("the log has two different entries about one thing")
-	// ErrAgain: the same entry is in the log already.
-	ErrAgain = errors.New("the log has an entry twice")
-	// ErrOrder: the segment before it is not in the log.
-	ErrOrder = errors.New("the segment before is not in the log")
-	// ErrUnknown: it is of no kind that this version knows.
-	ErrUnknown = errors.New("the entry is of no known kind")
+	// ErrTwice: an earlier entry about the same segment or record has different contents.
+	ErrTwice = errors.New("the log has two contradicting entries about one segment or record")
+	// ErrAgain: an earlier entry is identical.
+	ErrAgain = errors.New("the log has a duplicate entry")
+	// ErrOrder: the log lacks the entry of the preceding segment.
+	ErrOrder = errors.New("the preceding segment is not in the log")
+	// ErrUnknown: this version does not know the kind of the entry.
+	ErrUnknown = errors.New("the entry is of an unknown kind")
 )
 
-// Conflict is an entry that cannot stand where it does. Err is one of the errors above.
+// Conflict is an entry that contradicts the entries before it. Err is one of the errors above.
 type Conflict struct {
 	Index uint64
 	Leaf  statement.Leaf // zero with ErrUnknown
-	First uint64         // with ErrTwice and ErrAgain: the entry before it
+	First uint64         // with ErrTwice and ErrAgain: the index of the earlier entry
 	Err   error
 }
 
@@ -51,10 +51,10 @@ func (c *Conflict) Error() string {
 	return fmt.Sprintf("%v: entry %d", c.Err, c.Index)
 }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (c *Conflict) Unwrap() error { return c.Err }
 
-// Index is open for one process; several may have the same file open. Its methods may be called concurrently.
+// Index is safe for concurrent use. Several processes may have the same file open.
 type Index struct{ db *sql.DB }
 
 const schema = `
@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS entries (of TEXT, run TEXT, n INTEGER, digest BLOB NO
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1`
 
-// Open opens the index in a file, and makes it if it does not exist. A file that is not an index is replaced.
+// Open opens the index in a file and creates it if it does not exist. It replaces a file that is not an index.
 func Open(path string) (*Index, error) {
 	x, err := open(path, "NORMAL")
 	if err == nil {
@@ -79,8 +79,8 @@ func Open(path string) (*Index, error) {
 	return x, nil
 }
 
-// OpenKept is Open for an index that holds what cannot be made again: a file that is no index is an error, and what was
-// changed survives a loss of power.
+// OpenKept is Open for an index whose contents cannot be rebuilt: it returns an error if the file is not an index, and
+// changes survive a power loss.
 func OpenKept(path string) (*Index, error) {
 	x, err := open(path, "FULL")
 	if err != nil {
@@ -97,7 +97,7 @@ func open(path, synchronous string) (*Index, error) {
 	if err := regular.CheckDatabase(path); err != nil {
 		return nil, err
 	}
-	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own would be readable by others
+	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would create a file that others can read
 	if err != nil {
 		return nil, err
 	}
@@ -119,13 +119,13 @@ func open(path, synchronous string) (*Index, error) {
 // Close closes the file.
 func (x *Index) Close() error { return x.db.Close() }
 
-// Tx is one change of the index, or a look at it.
+// Tx is a transaction on the index.
 type Tx struct {
 	ctx context.Context
 	tx  *sql.Tx
 }
 
-// Do calls f with the index. What f changed stands if f returns nil, all of it; otherwise nothing does.
+// Do calls f in a transaction. It commits the changes if f returns nil and discards them otherwise.
 func (x *Index) Do(ctx context.Context, f func(*Tx) error) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func (x *Index) Do(ctx context.Context, f func(*Tx) error) error {
 	return nil
 }
 
-// Note returns what was kept under a name, nil if nothing was.
+// Note returns the value stored under a name, or nil if there is none.
 func (t *Tx) Note(name string) (value []byte, err error) {
 	err = t.tx.QueryRowContext(t.ctx, "SELECT value FROM notes WHERE name = ?", name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -149,13 +149,13 @@ func (t *Tx) Note(name string) (value []byte, err error) {
 	return value, err
 }
 
-// Keep keeps a value under a name.
+// Keep stores a value under a name.
 func (t *Tx) Keep(name string, value []byte) error {
 	_, err := t.tx.ExecContext(t.ctx, "INSERT OR REPLACE INTO notes VALUES (?, ?)", name, value)
 	return err
 }
 
-// Clear makes the index empty.
+// Clear empties the index.
 func (t *Tx) Clear() error {
 	_, err := t.tx.ExecContext(t.ctx, "DELETE FROM entries; DELETE FROM notes")
 	return err
@@ -181,8 +181,8 @@ func (t *Tx) Find(l statement.Leaf) (index uint64, digest merkle.Hash, found boo
 	return uint64(at), merkle.Hash(raw), true, nil
 }
 
-// Take enters what the entry at index says, and returns what is wrong with it; nil if nothing is. The first entry about a thing
-// stays the one that Find returns.
+// Take adds the entry at index, and returns a conflict with earlier entries, or nil. Find continues to return the first
+// entry about a subject.
 func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
 	l, err := statement.ParseLeaf(entry)
 	switch {

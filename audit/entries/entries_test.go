@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSynchronous: an index that can be made again need not survive a loss of power, one that holds alarms does.
+// TestSynchronous: an index that can be rebuilt need not survive a power loss; one that contains alarms must.
 func TestSynchronous(t *testing.T) {
 	for name, c := range map[string]struct {
 		open func(string) (*Index, error)

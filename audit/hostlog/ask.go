@@ -21,11 +21,11 @@ import (
 // askTimeout is how long one witness has for its answer.
 const askTimeout = 10 * time.Second
 
-// Ask sends the published checkpoint to the witnesses of a policy, as if to have it cosigned, and so learns whether any
-// of them has seen a larger checkpoint of this log, or a different log. Nothing is published. The refusals are those of
-// the witnesses that did not cosign it: their Err is ErrRolledBack or ErrForked if the witness answered that, else why
-// it could not be asked. A refusal is not signed: a witness that lies can accuse the log. quorum reports whether enough
-// witnesses cosigned. The error is that of the log here.
+// Ask sends the published checkpoint to the witnesses of a policy, with the request that asks for a cosignature, to find
+// out whether any of them has seen a larger checkpoint of this log, or a different log. It publishes nothing. The refusals
+// are those of the witnesses that did not cosign: Err is ErrRolledBack or ErrForked if the witness answered that,
+// otherwise the error of the request. A refusal is not signed: a lying witness can accuse the log. quorum reports whether
+// enough witnesses cosigned. err is an error of the local log.
 func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http.RoundTripper) (refusals []Refusal, quorum bool, err error) {
 	now, err := r.checkpoint()
 	if err != nil {
@@ -42,8 +42,8 @@ func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http
 			signed = append(signed, line...)
 		}
 	}
-	asked := newAsked(transport)
-	client := asked.client()
+	requests := newWitnessTransport(transport)
+	client := requests.client()
 	cosigned := slices.Clone(signed)
 	var mu sync.Mutex // guards cosigned
 	var asking sync.WaitGroup
@@ -57,7 +57,7 @@ func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http
 				return
 			}
 			if err := fresh(n.Sigs[0], time.Now()); err != nil {
-				asked.spoil(p.URL, err)
+				requests.invalidate(p.URL, err)
 				return
 			}
 			mu.Lock()
@@ -66,11 +66,11 @@ func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http
 		})
 	}
 	asking.Wait()
-	return asked.refusals(policy.Peers(), cosigned, now.Size), policy.Satisfied(cosigned), ctx.Err()
+	return requests.refusals(policy.Peers(), cosigned, now.Size), policy.Satisfied(cosigned), ctx.Err()
 }
 
-// askOne returns the signature lines of a witness's answer, nil if it refuses. One that has seen less than this log
-// answers with the size, and is sent a proof that the log grew from there.
+// askOne returns the signature lines of a witness's answer, nil if it refuses. A witness that has seen a smaller tree
+// answers with its size, and askOne then sends a proof that the log extends that tree.
 func (r *Reader) askOne(ctx context.Context, client *http.Client, p witness.Peer, now Checkpoint, signed []byte) []byte {
 	old := now.Size
 	for range 2 {
@@ -97,8 +97,8 @@ func (r *Reader) askOne(ctx context.Context, client *http.Client, p witness.Peer
 	return nil
 }
 
-// askedWithin is how far the time of a cosignature may be from now: an older one could have been kept, and say nothing
-// of what the witness has seen since.
+// askedWithin is the maximum difference between the time of a cosignature and now. An older cosignature can be a replay
+// and does not show what the witness has seen since.
 const askedWithin = 5 * time.Minute
 
 func fresh(sig note.Signature, now time.Time) error {
@@ -107,13 +107,13 @@ func fresh(sig note.Signature, now time.Time) error {
 		return err
 	}
 	if now.Sub(at).Abs() > askedWithin {
-		return fmt.Errorf("its cosignature is of %s, not of now", at.UTC().Format(time.RFC3339))
+		return fmt.Errorf("its cosignature is stale: it is dated %s", at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// post sends a request to a witness. It returns the signature lines, or the size of the tree that the witness has seen
-// instead. What else it answers is remembered by the client's transport.
+// post sends a request to a witness. It returns the signature lines, or the size of the tree that the witness has seen.
+// The client's transport records any other answer.
 func post(ctx context.Context, client *http.Client, to string, body []byte) (lines []byte, size *uint64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -124,7 +124,7 @@ func post(ctx context.Context, client *http.Client, to string, body []byte) (lin
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body) // asked has bounded it
+	answer, err := io.ReadAll(resp.Body) // limited by witnessTransport
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestFreshCosignature: a stored cosignature does not show what the witness has seen since.
+// TestFreshCosignature: Ask does not accept an old cosignature.
 func TestFreshCosignature(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "a", k.v)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// percentiles reports p50 and p99 of what was measured, in µs.
+// percentiles reports p50 and p99 of the durations, in µs.
 func percentiles(b *testing.B, what string, took []time.Duration) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), what+"-p50-µs")
@@ -80,7 +80,7 @@ func addPublish(b *testing.B, k key, more ...func(*Options)) {
 	b.ReportMetric(float64(diskUsage(b, keptPath(dir)))/float64(len(adds)), "kept-B/entry")
 }
 
-// BenchmarkFirst is what one short run costs: open an old log, one entry, one checkpoint.
+// BenchmarkFirst measures what one short run costs: open an old log, add one entry, publish one checkpoint.
 func BenchmarkFirst(b *testing.B) {
 	dir, k := filepath.Join(b.TempDir(), "log"), newKey(b, "custody-bench")
 	fill(b, mustOpen(b, dir, k), 300, 50)
@@ -136,7 +136,7 @@ func lookUp(b *testing.B, r *Reader, want int) {
 	}
 }
 
-// manifest makes an entry of the size of a signed manifest.
+// manifest returns an entry of the size of a signed manifest.
 func manifest(i int) []byte {
 	return fmt.Appendf(nil, "%08d%s", i, bytes.Repeat([]byte("m"), 900))
 }

@@ -21,8 +21,8 @@ import (
 //	             |              |
 //	             +--- tiles ----+
 //
-// The error is ErrEntriesAltered with the first such index, ErrTilesAltered with the first such
-// tile, ErrForked, ErrRolledBack, ErrMissing or ErrForged.
+// The error is ErrEntriesAltered with the index of the first altered entry, ErrTilesAltered with the first altered tile,
+// ErrForked, ErrRolledBack, ErrMissing or ErrForged.
 func (r *Reader) Check(ctx context.Context) error {
 	kept, err := r.kept.all()
 	if err != nil {
@@ -32,10 +32,10 @@ func (r *Reader) Check(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	state, err := r.files.state() // last: others may append meanwhile
+	state, err := r.files.state() // last: other processes may append concurrently
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && published.Note == nil:
-		return nil // it was never begun
+		return nil // it is new
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: .state/treeState", ErrMissing)
 	case err != nil:
@@ -48,11 +48,11 @@ func (r *Reader) Check(ctx context.Context) error {
 	return (&checker{files: r.files, size: state.Size, want: want}).run(ctx)
 }
 
-// claim is a root that is stated for a size.
+// claim is a root that a file states for a size.
 type claim struct {
 	root merkle.Hash
 	who  string
-	err  error // if it is not so
+	err  error // if the root is different
 }
 
 func claims(kept []Checkpoint, published Checkpoint) map[uint64][]claim {
@@ -66,14 +66,14 @@ func claims(kept []Checkpoint, published Checkpoint) map[uint64][]claim {
 	return want
 }
 
-// checker builds the tree from entries and compares as it goes.
+// checker computes the tree from the entries and compares it with the tiles.
 type checker struct {
 	files files
 	size  uint64
 	want  map[uint64][]claim
 
 	tree  *compact.Range
-	edge  [][]byte // by level: the hashes of the tile that is being filled
+	edge  [][]byte // by level: the hashes of the incomplete tile
 	tiles error    // the first tile that differs
 	leaf  error    // the first entry that differs from its leaf hash
 }
@@ -102,7 +102,7 @@ func (c *checker) run(ctx context.Context) error {
 	return c.tiles // all roots were right
 }
 
-// add puts one more entry into the tree, and compares the tiles that this fills.
+// add adds an entry to the tree, and compares the tiles that it completes.
 func (c *checker) add(ctx context.Context, at uint64, entry []byte) error {
 	leaf := rfc6962.DefaultHasher.HashLeaf(entry)
 	err := c.tree.Append(leaf, nil)
@@ -124,7 +124,7 @@ func (c *checker) add(ctx context.Context, at uint64, entry []byte) error {
 	return err
 }
 
-// rest compares the tiles that are not full.
+// rest compares the incomplete tiles.
 func (c *checker) rest(ctx context.Context) error {
 	for level, hashes := range c.edge {
 		if n := len(hashes) / len(merkle.Hash{}); n > 0 {
@@ -136,8 +136,8 @@ func (c *checker) rest(ctx context.Context) error {
 	return nil
 }
 
-// tile compares the hashes at the edge of a level with the tile on disk. It goes on after a
-// difference: what the roots say decides whose fault that is.
+// tile compares the hashes at the edge of a level with the tile on disk. It records a difference and continues: the roots
+// decide whether the tile or an entry was altered.
 func (c *checker) tile(ctx context.Context, level, index uint64, p uint8) error {
 	have, err := c.files.tile(ctx, level, index, p)
 	if err != nil {
@@ -152,14 +152,14 @@ func (c *checker) tile(ctx context.Context, level, index uint64, p uint8) error 
 	}
 	for i := 0; i < len(have); i += len(merkle.Hash{}) {
 		if !bytes.Equal(have[i:i+len(merkle.Hash{})], c.edge[0][i:i+len(merkle.Hash{})]) {
-			c.leaf = fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, index*layout.TileWidth+uint64(i/len(merkle.Hash{})))
+			c.leaf = fmt.Errorf("%w: entry %d does not match its hash in the tree", ErrEntriesAltered, index*layout.TileWidth+uint64(i/len(merkle.Hash{})))
 			return nil
 		}
 	}
 	return nil
 }
 
-// compare holds the root of the first size entries against what was stated for that size.
+// compare compares the root of the first size entries with those stated for that size.
 func (c *checker) compare(ctx context.Context, size uint64) error {
 	claims := c.want[size]
 	if len(claims) == 0 {
@@ -177,14 +177,14 @@ func (c *checker) compare(ctx context.Context, size uint64) error {
 			return c.blame(ctx, size, root, cl)
 		}
 	}
-	if c.tiles != nil { // the entries are those that were signed, so the tile is not
+	if c.tiles != nil { // the entries match a signed root, so the tile was altered
 		return c.tiles
 	}
 	return nil
 }
 
-// blame finds out why the entries do not have the stated root. It compares the tiles of the incomplete part too: they
-// show which entry it is.
+// blame returns the error for entries that do not have the stated root. It compares the incomplete tiles too, which
+// identify the altered entry.
 func (c *checker) blame(ctx context.Context, size uint64, root []byte, cl claim) error {
 	if c.leaf == nil {
 		if p := uint8(size % layout.TileWidth); p > 0 {
@@ -196,7 +196,7 @@ func (c *checker) blame(ctx context.Context, size uint64, root []byte, cl claim)
 	if c.leaf != nil {
 		return c.leaf
 	}
-	return fmt.Errorf("%w: %d entries have the root %x, %s says %s", cl.err, size, root, cl.who, cl.root)
+	return fmt.Errorf("%w: %d entries have the root %x, %s has %s", cl.err, size, root, cl.who, cl.root)
 }
 
 // fold returns the root of the complete subtree over the hashes of a full tile.

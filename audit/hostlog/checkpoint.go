@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Checkpoint is a tree head that was published.
+// Checkpoint is a published tree head.
 type Checkpoint struct {
 	Note []byte // signed; empty if there is none yet
 	Size uint64
@@ -22,7 +22,7 @@ type Checkpoint struct {
 
 func (c Checkpoint) tree() tree { return tree{Size: c.Size, Root: c.Root} }
 
-// keys are the keys of one log: the one that signs now and those before it.
+// keys are the keys of one log: the current signing key and its predecessors.
 type keys struct {
 	origin string
 	list   note.Verifiers
@@ -40,7 +40,7 @@ func newKeys(v note.Verifier, older ...note.Verifier) keys {
 	return keys{origin: v.Name(), list: note.VerifierList(all...)}
 }
 
-// open checks and reads a checkpoint. Extension lines are refused: nothing here writes them.
+// open verifies and parses a checkpoint. It refuses extension lines, which Custody does not write.
 func (k keys) open(signed []byte) (Checkpoint, error) {
 	n, err := note.Open(signed, k.list)
 	if err != nil {
@@ -51,12 +51,12 @@ func (k keys) open(signed []byte) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrForged, err)
 	}
 	if c.Origin != k.origin || strings.Count(n.Text, "\n") != 3 {
-		return Checkpoint{}, fmt.Errorf("%w: it is one of %.80q", ErrForged, c.Origin)
+		return Checkpoint{}, fmt.Errorf("%w: it is of the log %.80q", ErrForged, c.Origin)
 	}
 	return Checkpoint{Note: signed, Size: c.Size, Root: c.Root}, nil
 }
 
-// published reads the file that holds the last published checkpoint; the zero Checkpoint if there is none.
+// published reads the last published checkpoint; it returns the zero Checkpoint if there is none.
 func (f files) published(k keys) (Checkpoint, error) {
 	signed, err := regular.ReadFile(f.path("checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,25 +68,24 @@ func (f files) published(k keys) (Checkpoint, error) {
 	return k.open(signed)
 }
 
-// follows reports whether a checkpoint can be the one published after before, as far as sizes and roots show without
-// the tree.
+// follows checks by size and root, without the tree, that a checkpoint can be the one published after before.
 func (c Checkpoint) follows(before Checkpoint) error {
 	switch {
 	case c.Size < before.Size:
-		return fmt.Errorf("%w: a checkpoint of %d entries stands where one of %d was published", ErrRolledBack, c.Size, before.Size)
+		return fmt.Errorf("%w: found a checkpoint of %d entries, one of %d was published", ErrRolledBack, c.Size, before.Size)
 	case c.Size == before.Size && before.Size > 0 && c.Root != before.Root:
 		return fmt.Errorf("%w: two checkpoints of %d entries have the roots %s and %s", ErrForked, c.Size, before.Root, c.Root)
 	}
 	return nil
 }
 
-// onlyEmpty is a key that signs no tree but the empty one.
+// onlyEmpty is a signer for the empty tree only.
 type onlyEmpty struct{ note.Signer }
 
 // Sign implements note.Signer.
 func (s onlyEmpty) Sign(text []byte) ([]byte, error) {
 	if c, err := statement.ParseCheckpoint(string(text)); err != nil || c.Size != 0 {
-		return nil, errors.New("publication is not Tessera's here")
+		return nil, errors.New("Tessera must not publish this log")
 	}
 	return s.Signer.Sign(text)
 }

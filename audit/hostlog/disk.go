@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 )
 
-// makeDir makes a directory that only its owner can read, durably.
+// makeDir durably makes a directory that only its owner can read.
 func makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil

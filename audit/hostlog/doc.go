@@ -8,27 +8,26 @@
 //	  .state/               Tessera's own: what is integrated and not yet published
 //	  append.lock           flock: held around each Add
 //	  publish.lock          flock: held around each Publish
-//	DIR.checkpoints         every published checkpoint, beside the directory: see below
-//	DIR.entries             an index of what the entries are about, made again if it is lost
+//	DIR.checkpoints         every published checkpoint: see below
+//	DIR.entries             an index of what the entries are about, rebuilt if it is lost
 //
-// There is no daemon. Each process opens the log for its own life, and several may have it open concurrently:
+// There is no daemon. Each process opens the log, and several may have it open concurrently:
 //
 //	Add      append.lock -> Tessera writes bundle, tiles, tree state (each synced) -> index
 //	Publish  publish.lock -> tree state and tiles agree -> they extend the last checkpoint
-//	         -> sign -> witnesses -> DIR/checkpoint -> DIR.checkpoints -> old partial tiles go
+//	         -> sign -> witnesses -> DIR/checkpoint -> DIR.checkpoints -> remove old partial tiles
 //
-// Tessera excludes other processes by record locks (fcntl), which mean nothing between two
-// openers in one process; hence the locks of our own. Its publication, at most every 100 ms and
-// on a timer, is not used: Publish signs what is integrated as soon as it is asked, with
-// Tessera's own publisher.
+// Tessera excludes other processes by record locks (fcntl), which do not exclude two openers in one process; hence
+// append.lock and publish.lock. Publish does not use Tessera's publication, which runs on a timer, at most every 100 ms:
+// it immediately signs what is integrated, with Tessera's own publisher.
 //
-// # What is found
+// # What is detected
 //
-// A published checkpoint is kept in DIR.checkpoints, so that a directory that went back to an older state, a replayed
-// checkpoint and a rewritten tree get an error of their own: ErrRolledBack, ErrForked, ErrTilesAltered,
-// ErrEntriesAltered, ErrMissing, ErrForged. An attacker who can write both the directory and the file beside it can
-// roll both back; a party that has a later checkpoint detects that: a witness, the owner of a bundle, see Reader.Holds.
+// A published checkpoint is kept in DIR.checkpoints, so that a directory that was reset to an older state, a replayed
+// checkpoint and a rewritten tree are detected, each with a separate error: ErrRolledBack, ErrForked, ErrTilesAltered,
+// ErrEntriesAltered, ErrMissing, ErrForged. An attacker who can write both the directory and DIR.checkpoints can
+// roll both back. A party with a later checkpoint detects that: a witness or the owner of a bundle, see Reader.Holds.
 //
-// DIR.checkpoints is bounded: when it has grown to 8 MiB, every second one of its older half is
-// left out. The last thousands are always there, and the tree proves the ones between.
+// DIR.checkpoints is bounded: when it has grown to 8 MiB, every second checkpoint of its older half is
+// removed. The last thousands always stay, and the tree proves those in between.
 package hostlog

@@ -35,7 +35,7 @@ func newFiles(dir string) files { return files{dir: dir} }
 
 func (f files) path(rel string) string { return filepath.Join(f.dir, filepath.FromSlash(rel)) }
 
-// state returns what is integrated, as Tessera wrote it down.
+// state returns the integrated tree as Tessera stored it.
 func (f files) state() (tree, error) {
 	raw, err := regular.ReadFile(f.path(".state/treeState"))
 	if err != nil {
@@ -89,8 +89,8 @@ func width(p uint8) int {
 	return int(p)
 }
 
-// wide reads the file of p hashes or entries, or one that begins with the same ones: smaller
-// files go away once there are larger ones (see prune), also while this looks for them.
+// wide reads the file of p hashes or entries, or a wider one, which begins with the same ones: prune may remove narrower
+// files concurrently.
 func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w int) error) ([]byte, error) {
 	var err error
 	for range 8 {
@@ -112,7 +112,7 @@ func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w
 	return nil, fmt.Errorf("%w: %s: %w", ErrMissing, path(p), fs.ErrNotExist)
 }
 
-// widths lists which file to try, best first. It looks at the directory only if it must.
+// widths lists the widths of the files to try, best first. It lists the directory only if necessary.
 func (f files) widths(path func(p uint8) string, p uint8) []uint8 {
 	if _, err := os.Stat(f.path(path(p))); err == nil || p == 0 {
 		return []uint8{p}
@@ -127,14 +127,14 @@ func (f files) widths(path func(p uint8) string, p uint8) []uint8 {
 	return all
 }
 
-// partialWidth reads the name of a partial tile.
+// partialWidth parses the name of a partial tile.
 func partialWidth(name string) (uint8, bool) {
 	w, err := strconv.ParseUint(name, 10, 8)
 	return uint8(w), err == nil && w > 0 && strconv.FormatUint(w, 10) == name
 }
 
-// nodes calls compute with a fetcher of tiles. An error of the fetcher is returned unchanged: Tessera's client quotes
-// it and does not wrap it.
+// nodes calls compute with a fetcher of tiles. It returns an error of the fetcher unchanged, because Tessera's client
+// formats it without wrapping it.
 func (f files) nodes(compute func(client.TileFetcherFunc) ([][]byte, error)) ([][]byte, error) {
 	var failed error
 	nodes, err := compute(func(ctx context.Context, level, index uint64, p uint8) ([]byte, error) {
@@ -161,7 +161,7 @@ func (f files) inclusion(ctx context.Context, index, size uint64) ([][]byte, err
 	})
 }
 
-// consistency returns the proof that the tree of size to continues that of size from.
+// consistency returns the proof that the tree of size to extends that of size from.
 func (f files) consistency(ctx context.Context, from, to uint64) ([][]byte, error) {
 	return f.nodes(func(tile client.TileFetcherFunc) ([][]byte, error) {
 		b, err := client.NewProofBuilder(ctx, to, tile)
@@ -194,15 +194,15 @@ func (f files) root(ctx context.Context, size uint64) (merkle.Hash, error) {
 	return merkle.Hash(root), nil
 }
 
-// checkEdge reports whether the next entry can stand behind what is on disk: the tiles at the
-// edge have the root of the tree's state, and the last bundle has their entries.
+// checkEdge checks that the log can be appended to: the tiles at the edge have the root of the tree's state, and the last
+// bundle's entries match their hashes.
 func (f files) checkEdge(ctx context.Context, t tree) error {
 	root, err := f.root(ctx, t.Size)
 	if err != nil {
 		return err
 	}
 	if root != t.Root {
-		return fmt.Errorf("%w: their root at %d entries is %s, the tree's state says %s", ErrTilesAltered, t.Size, root, t.Root)
+		return fmt.Errorf("%w: their root at %d entries is %s, the tree's state has %s", ErrTilesAltered, t.Size, root, t.Root)
 	}
 	p := uint8(t.Size % layout.TileWidth)
 	if p == 0 {
@@ -219,19 +219,19 @@ func (f files) checkEdge(ctx context.Context, t tree) error {
 	return compareLeaves(t.Size-uint64(p), entries, hashes)
 }
 
-// compareLeaves holds entries, of which the first has that index, against their hashes in a tile.
+// compareLeaves compares entries with their hashes in a tile; first is the index of the first entry.
 func compareLeaves(first uint64, entries [][]byte, hashes []byte) error {
 	for i, e := range entries {
 		if n := len(merkle.Hash{}); !bytes.Equal(rfc6962.DefaultHasher.HashLeaf(e), hashes[i*n:(i+1)*n]) {
-			return fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, first+uint64(i))
+			return fmt.Errorf("%w: entry %d does not match its hash in the tree", ErrEntriesAltered, first+uint64(i))
 		}
 	}
 	return nil
 }
 
-// prune removes partial tiles that a later one contains: those narrower than the tree of size
-// keep needs, which is the checkpoint before the last. A reader that wants one takes a wider one.
-// Tessera would do so only once a tile is full, which costs 80 KB for each entry meanwhile.
+// prune removes partial tiles that a wider one contains: those narrower than the tree of size keep, the checkpoint before
+// the last, needs. A reader uses the wider one instead. Tessera would remove them only when a tile is full, after they
+// have used 80 KB for each entry.
 func (f files) prune(keep uint64) {
 	f.pruneAt(keep, func(index uint64) string { return layout.EntriesPath(index, 0) })
 	for level, size := uint64(0), keep; size > 0; level, size = level+1, size/layout.TileWidth {
@@ -241,7 +241,7 @@ func (f files) prune(keep uint64) {
 
 func (f files) pruneAt(size uint64, path func(index uint64) string) {
 	last := size / layout.TileWidth
-	if last > 0 { // the one before is full
+	if last > 0 { // the previous one is full
 		if _, err := os.Stat(f.path(path(last - 1))); err == nil {
 			os.RemoveAll(f.path(path(last-1) + ".p"))
 		}
@@ -255,12 +255,12 @@ func (f files) pruneAt(size uint64, path func(index uint64) string) {
 	}
 }
 
-// stray matches what Tessera calls its temporary files: the name of the file to be, with a
-// random number behind it. A partial tile's name is a number of its own.
+// stray matches the names of Tessera's temporary files: the final name followed by a random number. A partial tile's name
+// is only a number.
 var stray = regexp.MustCompile(`^(x?\d{3}\d+|\d{4,}|(treeState|version|checkpoint)\d+)$`)
 
-// sweep removes temporary files of writers that died, or that had no space, around the edge of a tree of that size. The
-// caller holds the append lock.
+// sweep removes temporary files of failed or killed writers, around the edge of a tree of that size. The caller holds
+// the append lock.
 func (f files) sweep(size uint64) {
 	dirs := []string{".state", "."}
 	for level, n := uint64(0), size; ; level, n = level+1, n/layout.TileWidth {

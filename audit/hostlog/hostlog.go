@@ -19,36 +19,36 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// MaxEntry is how large an entry can be, in bytes (C2SP tlog-tiles, log entries).
+// MaxEntry is the maximum size of an entry, in bytes (C2SP tlog-tiles, log entries).
 const MaxEntry = 1<<16 - 1
 
-// DefaultWitnessTimeout is how long a publication waits for witnesses, all together.
+// DefaultWitnessTimeout bounds the time that a publication waits for all witnesses together.
 const DefaultWitnessTimeout = 5 * time.Second
 
-// never is an interval that does not come round: publication is this package's.
+// never is an interval that disables Tessera's timers: this package publishes.
 const never = 100 * 365 * 24 * time.Hour
 
 // Options name the log, its signer and its witnesses.
 type Options struct {
-	Dir string // made if need be
-	// Signer signs the checkpoints. Its name is the log's origin, for as long as the log lives.
+	Dir string // created if it does not exist
+	// Signer signs the checkpoints. Its name is the log's origin, which never changes.
 	Signer note.Signer
-	// Verifier belongs to Signer. Older are the keys that signed before, which the last
-	// checkpoint may still be signed by.
+	// Verifier belongs to Signer. Older are its predecessors, which may have signed the last
+	// checkpoint.
 	Verifier note.Verifier
 	Older    []note.Verifier
-	// Others also sign each checkpoint, under the same name: the old key, while a new one is made known.
+	// Others also sign each checkpoint, under the same name: the old key, during a key rotation.
 	Others []note.Signer
-	// Witnesses cosign; nil: no one. Publish then waits for a quorum.
+	// Witnesses cosign; nil: none. Publish then waits for a quorum.
 	Witnesses *witness.Policy
 	// WitnessTimeout bounds the wait for them; 0: DefaultWitnessTimeout.
 	WitnessTimeout time.Duration
-	// FailOpen publishes without quorum; Publish then returns an error beside the checkpoint.
+	// FailOpen publishes without quorum; Publish then returns an error along with the checkpoint.
 	FailOpen bool
-	// Transport carries requests to witnesses; nil: one like http.DefaultTransport, until Close.
+	// Transport carries requests to witnesses; nil: one like http.DefaultTransport, closed by Close.
 	Transport http.RoundTripper
-	// Warn, if set, is called with problems that did not stop a publication: a witness that refused though there was a
-	// quorum, a checkpoint that was reset to an older one.
+	// Warn, if set, is called with problems that did not prevent a publication: a witness that refused although there was
+	// a quorum, or a checkpoint that was reset to an older one.
 	Warn func(error)
 }
 
@@ -57,9 +57,9 @@ func (o *Options) check() error {
 	case o.Dir == "":
 		return errors.New("no directory")
 	case o.Signer == nil || o.Verifier == nil:
-		return errors.New("no key to sign with")
+		return errors.New("no signing key")
 	case o.Signer.Name() != o.Verifier.Name() || o.Signer.KeyHash() != o.Verifier.KeyHash():
-		return errors.New("signer and verifier are not of one key")
+		return errors.New("signer and verifier have different keys")
 	}
 	for _, s := range o.Others {
 		if s.Name() != o.Signer.Name() {
@@ -75,7 +75,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Log is an open log. It is safe for concurrent use, and many processes may have the same log open.
+// Log is an open log. It is safe for concurrent use, and several processes may have the same log open.
 type Log struct {
 	o      Options
 	files  files
@@ -85,15 +85,15 @@ type Log struct {
 	pub    *lock
 	add    tessera.AddFn
 	reader tessera.LogReader
-	stop   context.CancelFunc // ends what Tessera runs in the background
-	idle   func()             // gives up connections to witnesses
+	stop   context.CancelFunc // stops Tessera's goroutines
+	idle   func()             // closes idle connections to witnesses
 
 	mu     sync.Mutex // guards closed
 	closed bool
 }
 
-// Open opens the log and makes it if there is none. ctx bounds the opening only. An error
-// may be ErrRolledBack or ErrMissing: then nothing was written.
+// Open opens the log and creates it if it does not exist. ctx bounds only the opening. If the error is ErrRolledBack or
+// ErrMissing, Open has written nothing.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	l, err := open(ctx, o)
 	if err != nil {
@@ -136,7 +136,7 @@ func open(ctx context.Context, o Options) (*Log, error) {
 	return l, nil
 }
 
-// start hands the directory to Tessera once it is known to be whole.
+// start checks the directory and starts Tessera on it.
 func (l *Log) start(ctx context.Context) error {
 	if err := l.append.lock(ctx); err != nil {
 		return err
@@ -166,8 +166,8 @@ func (l *Log) start(ctx context.Context) error {
 	return l.runTessera(ctx)
 }
 
-// runTessera starts what appends. Its own publisher must sleep: it gets a key that signs
-// nothing but the empty tree, which a new log begins with.
+// runTessera starts Tessera's appender. Its publisher must stay idle: it gets a key that signs
+// only the empty tree, with which a new log begins.
 func (l *Log) runTessera(ctx context.Context) error {
 	driver, err := posix.New(ctx, posix.Config{Path: l.o.Dir})
 	if err != nil {
@@ -179,7 +179,7 @@ func (l *Log) runTessera(ctx context.Context) error {
 	}
 	options := tessera.NewAppendOptions().
 		WithCheckpointSigner(onlyEmpty{l.o.Signer}).
-		WithBatching(1, time.Second). // one entry is a batch: nothing waits for company
+		WithBatching(1, time.Second). // each entry is a batch: no entry waits for another
 		WithCheckpointInterval(never).
 		WithCheckpointRepublishInterval(0).
 		WithGarbageCollectionInterval(0) // see files.prune
@@ -201,8 +201,8 @@ func (l *Log) prepare() error {
 	return l.probe()
 }
 
-// probe opens what Tessera is about to open and would panic about: no file descriptors, a
-// disk that became read-only.
+// probe opens the files that Tessera opens next, because Tessera panics if that fails: no file descriptors left, or a
+// file system that became read-only.
 func (l *Log) probe() error {
 	for _, name := range []string{"treeState.lock", "publish.lock"} {
 		f, err := regular.OpenFile(filepath.Join(l.o.Dir, ".state", name), os.O_RDWR|os.O_CREATE, 0o600)
@@ -216,9 +216,10 @@ func (l *Log) probe() error {
 	return nil
 }
 
-// Add puts an entry into the log and returns its index once it is durable and part of the
-// tree; no checkpoint covers it yet. An entry of a run that is there already is not added again: its index is
-// returned. ErrTwice: there is one that says something else of the same segment or erased record. ctx bounds the wait for other processes; what is begun is finished.
+// Add adds an entry to the log and returns its index when the entry is durable and part of the tree. No checkpoint covers
+// it yet. If an entry of a run is already in the log, Add returns its index. The error is ErrTwice if the log has a
+// different entry about the same segment or erased record. ctx bounds the wait for other processes; an append that has
+// begun is completed.
 func (l *Log) Add(ctx context.Context, entry []byte) (uint64, error) {
 	if len(entry) > MaxEntry {
 		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(entry), MaxEntry)
@@ -250,24 +251,24 @@ func (l *Log) addLocked(ctx context.Context, entry []byte) (uint64, error) {
 	}
 	index, err := l.integrate(ctx, entry)
 	if err != nil {
-		l.files.sweep(state.Size) // Tessera leaves its temporary files where the disk is full
+		l.files.sweep(state.Size) // Tessera leaves its temporary files if the disk is full
 		return 0, err
 	}
 	if index != state.Size {
-		return 0, fmt.Errorf("%w: index %d came where %d was due", ErrForked, index, state.Size)
+		return 0, fmt.Errorf("%w: Tessera returned index %d, want %d", ErrForked, index, state.Size)
 	}
 	return index, l.index.added(context.WithoutCancel(ctx), index, entry)
 }
 
-// integrate has Tessera add an entry, whatever it is.
+// integrate adds an entry through Tessera, without checks.
 func (l *Log) integrate(ctx context.Context, entry []byte) (uint64, error) {
 	got, err := l.add(context.WithoutCancel(ctx), tessera.NewEntry(entry))()
 	return got.Index, err
 }
 
-// Close waits for calls that are going on, then ends. What was added and not published stays
-// in the log: the next Publish of any process covers it. It can be repeated. Two goroutines of
-// Tessera's, which are idle by then, end right after it.
+// Close waits for active calls, then closes the log. Entries that are added and not published stay in the log: the next
+// Publish of any process covers them. It can be called again. Two goroutines of Tessera, which are idle by then, end
+// shortly after.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -79,7 +79,7 @@ func mustPublish(t testing.TB, l *Log, index uint64) []byte {
 	return cp
 }
 
-// fill adds n entries and publishes after each for which every returns true.
+// fill adds n entries and publishes after each "every" of them.
 func fill(t testing.TB, l *Log, n int, every int) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -141,7 +141,7 @@ func (o *oracle) root(t testing.TB, size int64) merkle.Hash {
 	return merkle.Hash(h)
 }
 
-// TestOracle holds everything a Reader says against the oracle, across the sizes where tiles fill up.
+// TestOracle compares all results of a Reader with the oracle, across the sizes at which tiles fill up.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
@@ -267,7 +267,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestOneProcess opens the log twice in one process, where Tessera's own locks exclude no one.
+// TestOneProcess opens the log twice in one process, where Tessera's locks exclude no one.
 func TestOneProcess(t *testing.T) {
 	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	logs := []*Log{mustOpen(t, dir, k), mustOpen(t, dir, k)}
@@ -375,7 +375,7 @@ func diskUsage(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// tempDir is t.TempDir, but removing it is repeated: Tessera's goroutines, which end right after Close, may still make a file.
+// tempDir is t.TempDir, but it retries the removal: Tessera's goroutines, which end shortly after Close, may still make a file.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostlog")

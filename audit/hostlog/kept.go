@@ -14,30 +14,30 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// keptMax is how large the file of kept checkpoints gets, in bytes.
+// keptMax is the maximum size of the file of kept checkpoints, in bytes.
 const keptMax = 8 << 20
 
-// The last two checkpoints are in the last tailMin bytes as a rule, and in tailMax bytes whatever
-// witnesses have added to them.
+// The last two checkpoints usually fit in the last tailMin bytes, and always in tailMax bytes, whatever witnesses have
+// added.
 const (
 	tailMin = 4 << 10
 	tailMax = 256 << 10
 )
 
-// kept is the file of published checkpoints: signed notes one behind the other, each followed by an empty line, so that
-// a note ends where an empty line follows a signature. Its writer holds the publish lock.
+// kept is the file of published checkpoints: signed notes, each followed by an empty line, so that a note ends where an
+// empty line follows a signature. Its writer holds the publish lock.
 type kept struct {
 	path string
 	keys keys
-	max  int64 // bytes; thinned out beyond
+	max  int64 // in bytes; thin removes checkpoints beyond it
 }
 
 func newKept(dir string, k keys) kept { return kept{path: keptPath(dir), keys: k, max: keptMax} }
 
 func keptPath(dir string) string { return dir + ".checkpoints" }
 
-// last returns the newest, or the zero Checkpoint if there is none. A torn tail is passed over:
-// the file "checkpoint" has what was being written.
+// last returns the newest checkpoint, or the zero Checkpoint if there is none. It ignores a torn tail: the file
+// "checkpoint" has the checkpoint that was being written.
 func (k kept) last() (Checkpoint, error) {
 	f, err := regular.Open(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func (k kept) last() (Checkpoint, error) {
 	return c, nil
 }
 
-// all returns every kept checkpoint, oldest first, each checked by itself and against the one before.
+// all returns every kept checkpoint, oldest first. It verifies each, and compares it with its predecessor.
 func (k kept) all() ([]Checkpoint, error) {
 	data, err := regular.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +83,7 @@ func (k kept) all() ([]Checkpoint, error) {
 	return all, nil
 }
 
-// splitNotes returns the notes in data and how many bytes they take; what is behind them is torn.
+// splitNotes returns the notes in data and their total length in bytes; the rest is torn.
 func splitNotes(data []byte) (notes [][]byte, whole int) {
 	start, signed := 0, false
 	for at := 0; at < len(data); {
@@ -102,8 +102,8 @@ func splitNotes(data []byte) (notes [][]byte, whole int) {
 	return notes, whole
 }
 
-// add appends a checkpoint durably. What an earlier writer left unfinished is cut off; after an
-// error the file is as it was.
+// add appends a checkpoint durably. It truncates a torn tail of an earlier writer. After an error the file is
+// unchanged.
 func (k kept) add(c Checkpoint) error {
 	f, err := regular.OpenFile(k.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -137,8 +137,8 @@ func (k kept) add(c Checkpoint) error {
 	return nil
 }
 
-// tail returns the last notes of f, and where the last one ends. It reads no more than it takes
-// to have the last one whole: the first that it returns may lack its beginning.
+// tail returns the last notes of f, and the offset at which the last one ends. It reads no more than is needed for the
+// complete last note: the first that it returns may lack its beginning.
 func (k kept) tail(f *os.File) (notes [][]byte, end int64, err error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -155,12 +155,12 @@ func (k kept) tail(f *os.File) (notes [][]byte, end int64, err error) {
 			return notes, from + int64(whole), nil
 		}
 		if n >= tailMax {
-			return nil, 0, fmt.Errorf("%w: %s ends in what is no checkpoint", ErrForged, k.path)
+			return nil, 0, fmt.Errorf("%w: the end of %s is not a checkpoint", ErrForged, k.path)
 		}
 	}
 }
 
-// thin leaves out every second checkpoint of the older half, but never the first.
+// thin removes every second checkpoint of the older half, but never the first.
 func (k kept) thin() error {
 	data, err := regular.ReadFile(k.path)
 	if err != nil {

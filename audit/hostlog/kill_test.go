@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also a process that appends: CUSTODY_TEST_DIR is the log, CUSTODY_TEST_KEY the key,
-// CUSTODY_TEST_NAME what its entries begin with, CUSTODY_TEST_COUNT how many it adds. It writes
-// "open", then "add INDEX ENTRY" and "publish SIZE" once each is done.
+// TestMain also runs as the child process that appends: CUSTODY_TEST_DIR is the log, CUSTODY_TEST_KEY the key,
+// CUSTODY_TEST_NAME the prefix of its entries, CUSTODY_TEST_COUNT the number of entries. It prints "open", then
+// "add INDEX ENTRY" after each Add and "publish SIZE" after each Publish.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CUSTODY_TEST_DIR"); dir != "" {
 		if err := child(dir); err != nil {
@@ -75,8 +75,8 @@ type appender struct {
 	added map[uint64]string // index -> entry
 	size  uint64            // largest published
 	wrong string
-	open  chan struct{} // closed when it has the log open
-	done  chan struct{} // closed when it is dead
+	open  chan struct{} // closed when the log is open
+	done  chan struct{} // closed when the process has ended
 }
 
 func spawn(t *testing.T, dir, name, skey, vkey string, count int) *appender {
@@ -128,7 +128,7 @@ func rounds(n int) int {
 	return n
 }
 
-// TestProcesses: several processes append concurrently; each index is given once.
+// TestProcesses: several processes append concurrently; each index is assigned once.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "log")
@@ -159,7 +159,7 @@ func TestKilled(t *testing.T) {
 			select {
 			case <-a.open:
 			case <-a.done:
-			case <-time.After(time.Duration(rand.Int64N(int64(time.Second)))): // now and then while it opens
+			case <-time.After(time.Duration(rand.Int64N(int64(time.Second)))): // sometimes while it opens the log
 			}
 			time.Sleep(time.Duration(rand.Int64N(int64(25 * time.Millisecond))))
 			a.cmd.Process.Kill()
@@ -184,8 +184,8 @@ func keyText(t *testing.T) (skey, vkey string) {
 	return skey, vkey
 }
 
-// verifyAll reopens the log, publishes its entries and compares it with the processes' output. least is how many
-// entries must be there.
+// verifyAll reopens the log, publishes its entries and compares it with the processes' output. least is the minimum
+// number of entries.
 func verifyAll(t *testing.T, dir, skey, vkey string, all []*appender, least uint64) {
 	t.Helper()
 	s, err := note.NewSigner(skey)
@@ -214,14 +214,14 @@ func verifyAll(t *testing.T, dir, skey, vkey string, all []*appender, least uint
 	given := map[uint64]string{}
 	for _, a := range all {
 		if a.wrong != "" {
-			t.Errorf("a process says %s", a.wrong)
+			t.Errorf("a process reports %s", a.wrong)
 		}
 		for i, e := range a.added {
 			if other, ok := given[i]; ok {
 				t.Errorf("index %d was given to %s and %s", i, other, e)
 			}
 			if given[i] = e; i >= uint64(len(entries)) || entries[i] != e {
-				t.Errorf("%s was acknowledged at %d, and is not there", e, i)
+				t.Errorf("%s was acknowledged at %d and is missing", e, i)
 			}
 		}
 		if a.size > end {
@@ -243,7 +243,7 @@ func verifyAll(t *testing.T, dir, skey, vkey string, all []*appender, least uint
 	}
 }
 
-// strays fails if a dead writer's temporary files are still there.
+// strays fails if a killed writer's temporary files still exist.
 func strays(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -267,7 +267,7 @@ func TestDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		patiently(t, func() error { return unix.Unmount(dir, 0) })
+		retryBusy(t, func() error { return unix.Unmount(dir, 0) })
 	})
 	k := newKey(t, "custody-test")
 	ballast, logDir := filepath.Join(dir, "ballast"), filepath.Join(dir, "log")
@@ -276,7 +276,7 @@ func TestDisk(t *testing.T) {
 	}
 	l := mustOpen(t, logDir, k)
 	n := fillDisk(t, l)
-	for range 3 { // again and again, as a caller that waits for space does
+	for range 3 { // like a caller that retries until there is space
 		if _, err := l.Add(t.Context(), manifest(0)); !errors.Is(err, unix.ENOSPC) && !strings.Contains(fmt.Sprint(err), "no space") {
 			t.Errorf("on a full disk: %v", err)
 		}
@@ -305,7 +305,7 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// fillDisk adds and publishes until one of the two finds no space, and returns how many were added.
+// fillDisk adds and publishes until one of the two fails for lack of space, and returns the number of added entries.
 func fillDisk(t *testing.T, l *Log) (added uint64) {
 	t.Helper()
 	for i := range 10000 {
@@ -324,13 +324,13 @@ func fillDisk(t *testing.T, l *Log) (added uint64) {
 
 func remount(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
-	patiently(t, func() error {
+	retryBusy(t, func() error {
 		return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|flags, "size=400k,mode=0700")
 	})
 }
 
-// patiently tries again while the disk is busy: Tessera looks at a file of its own after each Add.
-func patiently(t *testing.T, do func() error) {
+// retryBusy retries while the file system is busy: Tessera reads one of its files after each Add.
+func retryBusy(t *testing.T, do func() error) {
 	t.Helper()
 	err := do()
 	for range 200 {

@@ -8,12 +8,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// redirectKlog sends Tessera's messages to slog's default logger: left alone, klog writes to the terminal. klog has
-// only one output for a whole process.
+// redirectKlog sends Tessera's messages to slog's default logger instead of the terminal. klog has only one output for a
+// process.
 var redirectKlog = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(toDefault{})) })
 
-// toDefault hands a record to whatever logger is the default then. What Tessera merely notes is
-// not worth more than debug.
+// toDefault passes a record to the current default logger. It lowers Tessera's informational messages to
+// debug level.
 type toDefault struct{}
 
 func (toDefault) Enabled(ctx context.Context, level slog.Level) bool {

@@ -28,7 +28,7 @@ func openLock(path string) (*lock, error) {
 	return l, nil
 }
 
-// lock returns when the lock is held. The error is a flock.HeldError when another process keeps it for too long.
+// lock acquires the lock. The error is a flock.HeldError if another process holds it for too long.
 func (l *lock) lock(ctx context.Context) error {
 	select {
 	case <-l.turn:
@@ -49,7 +49,7 @@ func (l *lock) unlock() {
 	l.turn <- struct{}{}
 }
 
-// close waits until no one of this opener holds the lock, which then cannot be taken again.
+// close waits until the lock is free and prevents further locking.
 func (l *lock) close(ctx context.Context) error {
 	select {
 	case <-l.ended:

@@ -15,13 +15,13 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 )
 
-// Publish returns a checkpoint that covers the entry at index, published if none did yet, and with a quorum if there
-// are witnesses. Several concurrent callers are served by one checkpoint.
+// Publish returns a checkpoint that covers the entry at index. It publishes one if necessary, with a quorum if there are
+// witnesses. One checkpoint can serve several concurrent callers.
 //
-// Without a quorum the error is an *Unwitnessed, and nothing is published; with FailOpen it is
-// published and returned beside that error, and the next Publish asks for a quorum again. ErrRolledBack,
-// ErrForked and ErrTilesAltered mean that the log is not the one that was published before: it is
-// never signed. ctx bounds the wait.
+// Without a quorum it publishes nothing and the error is an *Unwitnessed. With FailOpen it publishes the checkpoint and
+// returns it along with that error, and the next Publish asks for a quorum again. ErrRolledBack, ErrForked and
+// ErrTilesAltered mean that the log does not extend the log that was published before: Publish never signs it. ctx bounds
+// the wait.
 func (l *Log) Publish(ctx context.Context, index uint64) ([]byte, error) {
 	if err := l.pub.lock(ctx); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (l *Log) witnessed(signed []byte) bool {
 	return l.o.Witnesses == nil || l.o.Witnesses.Satisfied(signed)
 }
 
-// newest returns the last checkpoint that was published, wherever it still stands.
+// newest returns the last published checkpoint, from the checkpoint file or DIR.checkpoints.
 func (l *Log) newest() (Checkpoint, error) {
 	last, err := l.kept.last()
 	if err != nil {
@@ -93,7 +93,7 @@ func (l *Log) newest() (Checkpoint, error) {
 		return last, nil
 	}
 	if err := file.follows(last); errors.Is(err, ErrRolledBack) {
-		l.o.Warn(err) // the kept one stands; the next publication puts it right
+		l.o.Warn(err) // the kept one is newer; the next publication replaces the file
 		return last, nil
 	} else if err != nil {
 		return Checkpoint{}, err
@@ -101,7 +101,7 @@ func (l *Log) newest() (Checkpoint, error) {
 	return file, nil
 }
 
-// keep makes up for a process that died between publishing a checkpoint and keeping it.
+// keep stores a checkpoint if a process was killed between publishing it and storing it.
 func (l *Log) keep(c Checkpoint) error {
 	last, err := l.kept.last()
 	if err != nil || c.Note == nil || string(last.Note) == string(c.Note) {
@@ -110,7 +110,7 @@ func (l *Log) keep(c Checkpoint) error {
 	return l.kept.add(c)
 }
 
-// extends reports whether the tiles hold a tree that continues before and is now.
+// extends checks that the tiles form a tree that extends before and is equal to now.
 func (f files) extends(ctx context.Context, before, now tree) error {
 	if now.Size < before.Size {
 		return fmt.Errorf("%w: it has %d entries, %d were published", ErrRolledBack, now.Size, before.Size)
@@ -136,16 +136,16 @@ func (f files) extends(ctx context.Context, before, now tree) error {
 	return nil
 }
 
-// sign returns a checkpoint of t with all signatures that it could get. With an error that is not Unwitnessed, or in a
-// log that fails closed, it returns none.
+// sign returns a checkpoint of t with all signatures that were available. If it returns an error other than Unwitnessed,
+// or the log fails closed, it returns no checkpoint.
 func (l *Log) sign(ctx context.Context, t tree) ([]byte, error) {
 	options := tessera.NewAppendOptions().WithCheckpointSigner(l.o.Signer, l.o.Others...)
-	asked := newAsked(l.o.Transport)
+	requests := newWitnessTransport(l.o.Transport)
 	if l.o.Witnesses != nil {
-		// Tessera fails open here so that it hands over what there is; this decides.
+		// Tessera fails open, so that it returns the signatures that it has; the code below decides.
 		options.WithWitnesses(l.o.Witnesses.Group(), &tessera.WitnessOptions{Timeout: l.o.WitnessTimeout, FailOpen: true})
 	}
-	publisher := options.CheckpointPublisher(reading{l.reader, l.files}, asked.client())
+	publisher := options.CheckpointPublisher(reading{l.reader, l.files}, requests.client())
 	signed, err := publisher(ctx, t.Size, t.Root[:])
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (l *Log) sign(ctx context.Context, t tree) ([]byte, error) {
 	if l.o.Witnesses == nil {
 		return signed, nil
 	}
-	refusals := asked.refusals(l.o.Witnesses.Peers(), signed, t.Size)
+	refusals := requests.refusals(l.o.Witnesses.Peers(), signed, t.Size)
 	if l.o.Witnesses.Satisfied(signed) {
 		for _, r := range refusals {
 			l.o.Warn(fmt.Errorf("witness %s: %w", r, r.Err))
@@ -169,7 +169,7 @@ func (l *Log) sign(ctx context.Context, t tree) ([]byte, error) {
 	return signed, &Unwitnessed{Published: true, Refusals: refusals}
 }
 
-// reading is Tessera's reader with this package's way of finding tiles.
+// reading is Tessera's reader with this package's search for tiles.
 type reading struct {
 	tessera.LogReader
 	files files
@@ -182,5 +182,5 @@ func (r reading) ReadTile(ctx context.Context, level, index uint64, p uint8) ([]
 
 var (
 	_ note.Signer       = onlyEmpty{}
-	_ http.RoundTripper = (*asked)(nil)
+	_ http.RoundTripper = (*witnessTransport)(nil)
 )

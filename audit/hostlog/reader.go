@@ -20,15 +20,15 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Reader reads a log without writing to it and without locks, while others append. It is a
-// proof.Log. Its methods may be called concurrently.
+// Reader reads a log without writing to it and without locks, while other processes append. It is a
+// proof.Log. It is safe for concurrent use.
 type Reader struct {
 	files files
 	kept  kept
 }
 
 // OpenReader returns a Reader of the log in dir, whose checkpoints are signed by v's key, or
-// by one of the older keys that came before it.
+// by one of its predecessors, older.
 func OpenReader(dir string, v note.Verifier, older ...note.Verifier) (*Reader, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *Reader) Checkpoint(context.Context) ([]byte, error) {
 }
 
 func (r *Reader) checkpoint() (Checkpoint, error) {
-	last, err := r.kept.last() // before the other: it is written after it
+	last, err := r.kept.last() // before the checkpoint file, which is written first
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -65,11 +65,11 @@ func (r *Reader) checkpoint() (Checkpoint, error) {
 	return c, nil
 }
 
-// Checkpoints returns the checkpoints that were published, oldest first; of very many the older ones are thinned out.
-// Each is checked by itself, and no two of them contradict each other in size; Check compares them with the tree.
+// Checkpoints returns the published checkpoints, oldest first; of very many, only a part of the older ones is kept. It
+// verifies the signature of each, and that no two contradict each other in size; Check compares them with the tree.
 func (r *Reader) Checkpoints(context.Context) ([]Checkpoint, error) { return r.kept.all() }
 
-// Unchecked returns what Checkpoints does, without looking at signatures: Open checks the one that is wanted.
+// Unchecked is Checkpoints without verification of signatures. Open verifies a single one.
 func (r *Reader) Unchecked(context.Context) ([]Checkpoint, error) {
 	data, err := regular.ReadFile(r.kept.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,12 +90,12 @@ func Unchecked(data []byte) (all []Checkpoint) {
 	return all
 }
 
-// Open checks that a checkpoint is signed by the log's key, and reads it. It does not report whether it is one of this tree.
+// Open verifies that a checkpoint is signed by the log's key, and parses it. It does not check that it belongs to this tree.
 func (r *Reader) Open(signed []byte) (Checkpoint, error) { return r.kept.keys.open(signed) }
 
-// Index returns the index of an entry under the last checkpoint, given its bytes; the newest index if it was added more
-// than once. It searches from the newest backward: a recent entry is found immediately, an old one in some 20 ms for
-// each million entries behind it. The error is ErrNotFound, which wraps fs.ErrNotExist.
+// Index returns the index of an entry under the last checkpoint, given its bytes; the last index if it was added more
+// than once. It searches backward from the newest entry: it finds a recent entry immediately, an old one in about 20 ms
+// for each million newer entries. The error is ErrNotFound, which wraps fs.ErrNotExist.
 func (r *Reader) Index(ctx context.Context, entry []byte) (uint64, error) {
 	c, err := r.checkpoint()
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Reader) Inclusion(ctx context.Context, index, size uint64) ([]merkle.Ha
 	return hashes(path), err
 }
 
-// Consistency returns the proof that the tree of size to continues that of size from (RFC 6962,
+// Consistency returns the proof that the tree of size to extends that of size from (RFC 6962,
 // section 2.1.2). It is empty if from is 0 or to.
 func (r *Reader) Consistency(ctx context.Context, from, to uint64) ([]merkle.Hash, error) {
 	if from > to {
@@ -152,8 +152,8 @@ func hashes(path [][]byte) []merkle.Hash {
 	return all
 }
 
-// Entries yields the entries from index from, up to and without to, which the last checkpoint
-// must cover. An error ends it. It does not check them: see Check.
+// Entries yields the entries with index from to to-1, which the last checkpoint must cover. It stops after an error. It
+// does not verify them: see Check.
 func (r *Reader) Entries(ctx context.Context, from, to uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		c, err := r.checkpoint()
@@ -172,7 +172,7 @@ func (r *Reader) Entries(ctx context.Context, from, to uint64) iter.Seq2[[]byte,
 	}
 }
 
-// entries yields the entries of a tree that has at least to of them.
+// entries yields the entries of a tree of at least to entries.
 func (f files) entries(ctx context.Context, from, to uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for from < to {
@@ -195,8 +195,8 @@ func (f files) entries(ctx context.Context, from, to uint64) iter.Seq2[[]byte, e
 	}
 }
 
-// Holds reports whether the log continues a checkpoint that is kept elsewhere, in a bundle or by
-// a witness: ErrRolledBack if the log is shorter, ErrForked if it is another one, ErrForged if the
+// Holds checks that the log extends a checkpoint that is kept elsewhere, in a bundle or by
+// a witness. The error is ErrRolledBack if the log is shorter, ErrForked if it is another log, ErrForged if the
 // note is not signed by the log's key.
 func (r *Reader) Holds(ctx context.Context, signed []byte) error {
 	theirs, err := r.kept.keys.open(signed)

@@ -47,7 +47,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// TestTampering: each change to what is on disk is found, by name. The log has 300 entries, of
+// TestTampering: each change to the files is detected, with a specific error. The log has 300 entries, of
 // which 290 were published first, so that there are full and partial tiles and two levels.
 func TestTampering(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func swapKept(b []byte) []byte {
 	return append(bytes.Join(notes, []byte("\n")), '\n')
 }
 
-// alterBoth changes an entry and its hash, as an attacker would who knows the format.
+// alterBoth changes an entry and its hash, as an attacker who knows the format would.
 func alterBoth(t *testing.T, dir string) {
 	var leaf []byte
 	edit(t, filepath.Join(dir, "tile/entries/000"), func(b []byte) []byte {
@@ -169,7 +169,7 @@ func resign(t *testing.T, signed []byte, k key) []byte {
 	return again
 }
 
-// TestRolledBack: a writer does not go on over a directory that went back, nor sign it.
+// TestRolledBack: a writer neither appends to nor signs a directory that was rolled back.
 func TestRolledBack(t *testing.T) {
 	k := newKey(t, "custody-test")
 	root := tempDir(t)
@@ -189,7 +189,7 @@ func TestRolledBack(t *testing.T) {
 	if _, err := reader(t, dir, k).Checkpoint(t.Context()); !errors.Is(err, ErrRolledBack) {
 		t.Errorf("reader: %v", err)
 	}
-	// The log was open all the time, and has 5 entries where 8 were published.
+	// The log stayed open. It has 5 entries on disk, 8 were published.
 	for _, want := range []error{ErrRolledBack, ErrRolledBack, ErrForked, ErrForked} {
 		index := mustAdd(t, l, []byte("another"))
 		if cp, err := l.Publish(t.Context(), index); cp != nil || !errors.Is(err, want) {
@@ -198,7 +198,7 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// TestEmptied: an attacker who removes the whole directory gets no new log in its place.
+// TestEmptied: if an attacker removes the whole directory, no new log is created in its place.
 func TestEmptied(t *testing.T) {
 	k := newKey(t, "custody-test")
 	dir := filepath.Join(tempDir(t), "log")
@@ -214,7 +214,7 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
-// TestAlteredEdge: an entry is not put behind what is not whole.
+// TestAlteredEdge: no entry is appended to a damaged tree.
 func TestAlteredEdge(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -240,14 +240,14 @@ func TestAlteredEdge(t *testing.T) {
 	}
 }
 
-// TestHealed: what a killed process leaves between two of its steps is repaired, and what was rolled back is reported
-// and overwritten.
+// TestHealed: Publish completes what a killed process left between two of its writes, and reports and overwrites a
+// checkpoint that was rolled back.
 func TestHealed(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
 	dir := filepath.Join(tempDir(t), "log")
-	var told []error
-	l := mustOpen(t, dir, k, func(o *Options) { o.Warn = func(err error) { told = append(told, err) } })
+	var warnings []error
+	l := mustOpen(t, dir, k, func(o *Options) { o.Warn = func(err error) { warnings = append(warnings, err) } })
 	fill(t, l, 3, 1)
 	first, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
 	if err != nil {
@@ -264,15 +264,15 @@ func TestHealed(t *testing.T) {
 	mustPublish(t, l, mustAdd(t, l, []byte("x")))
 	edit(t, filepath.Join(dir, "checkpoint"), func([]byte) []byte { return first }) // put back
 	mustPublish(t, l, mustAdd(t, l, []byte("y")))
-	if len(told) == 0 || !errors.Is(told[0], ErrRolledBack) {
-		t.Errorf("warnings %v", told)
+	if len(warnings) == 0 || !errors.Is(warnings[0], ErrRolledBack) {
+		t.Errorf("warnings %v", warnings)
 	}
 	if err := reader(t, dir, k).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestHolds: a checkpoint that another party has kept is compared with the log.
+// TestHolds compares the log with checkpoints that another party has kept.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -308,7 +308,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestKeptIsBounded: the file of checkpoints does not grow for ever; the first and the last stay.
+// TestKeptIsBounded: the file of checkpoints does not grow without bound; the first and the last stay.
 func TestKeptIsBounded(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -334,7 +334,7 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 }
 
-// TestPrune: partial tiles do not pile up, and a reader with an older checkpoint finds what it needs.
+// TestPrune: partial tiles do not accumulate, and a reader with an older checkpoint finds the tiles that it needs.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -358,7 +358,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestReadWhileWriting: readers without locks see whole states only.
+// TestReadWhileWriting: readers without locks see only consistent states.
 func TestReadWhileWriting(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -420,7 +420,7 @@ func TestNoGoroutineStays(t *testing.T) {
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 }
 
-// FuzzNotes: what is whole is taken apart and put together again; what is torn is left.
+// FuzzNotes: splitting complete notes and joining them is lossless; a torn note is left out.
 func FuzzNotes(f *testing.F) {
 	one := "o\n1\nAAAA\n\n— o AAAA\n\n"
 	for _, seed := range []string{"", one, one + one, one + one[:9], "\n\n\n", "— \n\n— \n\n", one + "\x00\x00", "— o AAAA\n\n" + one} {

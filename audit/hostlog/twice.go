@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// indexed is the index of the log's entries in DIR.entries, with which a second history of a run is refused. It is
-// opened with the first entry that is added. Callers of its methods hold the append lock.
+// indexed is the index of the log's entries in DIR.entries. It serves to refuse a second history of a run. The first Add
+// opens it. Callers of its methods hold the append lock.
 type indexed struct {
 	path  string
 	files files
@@ -24,19 +24,19 @@ type indexed struct {
 
 func indexPath(dir string) string { return dir + ".entries" }
 
-// reached is the note in the index of how many entries it has, and of the hash of the last one.
+// reached is the key of the note with the number of indexed entries and the hash of the last one.
 const reached = "reached"
 
 func marshalReached(size uint64, last merkle.Hash) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, size), last[:]...)
 }
 
-// find returns the place of an entry that says the same as entry. The error is ErrTwice if one says
-// something else of the same run and segment, or of the same erased record.
+// find returns the index of an entry that is equal to entry. The error is ErrTwice if a different entry about the same
+// run and segment, or about the same erased record, exists.
 func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index uint64, found bool, err error) {
 	l, err := statement.ParseLeaf(entry)
 	if err != nil {
-		return 0, false, nil // no entry of a run
+		return 0, false, nil // not an entry of a run
 	}
 	if x.index == nil {
 		if x.index, err = entries.Open(x.path); err != nil {
@@ -59,19 +59,19 @@ func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index ui
 	return index, true, x.confirm(index, entry)
 }
 
-// confirm compares the index's answer with the log: an attacker who can write one can write the other, but this detects
-// accidents.
+// confirm compares the index's answer with the log. An attacker who can write one can write the other, but this detects
+// accidental damage.
 func (x *indexed) confirm(index uint64, entry []byte) error {
 	for e, err := range x.files.entries(context.Background(), index, index+1) {
 		if err == nil && !bytes.Equal(e, entry) {
-			err = fmt.Errorf("%w: %s says that entry %d is another; remove that file", ErrEntriesAltered, x.path, index)
+			err = fmt.Errorf("%w: %s and the log differ about entry %d; remove that file", ErrEntriesAltered, x.path, index)
 		}
 		return err
 	}
 	return nil
 }
 
-// catchUp takes the entries that the index lacks, all of them if it is of another log.
+// catchUp adds the entries that the index lacks, or all of them if the index is of another log.
 func (x *indexed) catchUp(ctx context.Context, tx *entries.Tx, size uint64) error {
 	from, err := x.from(ctx, tx, size)
 	if err != nil || from == size {
@@ -90,7 +90,7 @@ func (x *indexed) catchUp(ctx context.Context, tx *entries.Tx, size uint64) erro
 	return tx.Keep(reached, marshalReached(size, last))
 }
 
-// from is how many entries of this log the index has.
+// from returns how many entries of this log the index has.
 func (x *indexed) from(ctx context.Context, tx *entries.Tx, size uint64) (uint64, error) {
 	note, err := tx.Note(reached)
 	if err != nil || len(note) == 0 {
@@ -109,7 +109,7 @@ func (x *indexed) from(ctx context.Context, tx *entries.Tx, size uint64) (uint64
 	return 0, tx.Clear()
 }
 
-// take enters one entry, and reports a second history that is there already.
+// take adds one entry, and warns if the log already has a second history.
 func (x *indexed) take(tx *entries.Tx, at uint64, entry []byte) error {
 	conflict, err := tx.Take(at, entry)
 	if err == nil && conflict != nil && conflict.Err == entries.ErrTwice {
@@ -118,7 +118,7 @@ func (x *indexed) take(tx *entries.Tx, at uint64, entry []byte) error {
 	return err
 }
 
-// added enters an entry that was just added.
+// added adds an entry that was just appended.
 func (x *indexed) added(ctx context.Context, index uint64, entry []byte) error {
 	if x.index == nil {
 		return nil
@@ -138,7 +138,7 @@ func (x *indexed) close() error {
 	return x.index.Close()
 }
 
-// Twice returns the entries under the last checkpoint that contradict one before them, in order: the log then
+// Twice returns the entries under the last checkpoint that contradict an earlier one, in order: the log then
 // has two histories of a run.
 func (r *Reader) Twice(ctx context.Context) ([]*entries.Conflict, error) {
 	c, err := r.checkpoint()

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// twiceOf opens a log whose warnings are kept.
+// twiceOf opens a log and collects its warnings.
 func twiceOf(t *testing.T, dir string, k key) (*Log, *[]string) {
 	t.Helper()
 	var warned []string
@@ -43,8 +43,8 @@ func wantTwice(t *testing.T, l *Log, entry []byte) {
 	}
 }
 
-// TestTwice: the log takes one manifest for each segment of a run, and one erasure for each record, whatever becomes
-// of its index.
+// TestTwice: the log accepts one manifest for each segment of a run, and one erasure for each record, whatever happens
+// to its index.
 func TestTwice(t *testing.T) {
 	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, warned := twiceOf(t, dir, k)
@@ -116,13 +116,13 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestTwiceIsThere: where another program wrote two histories of a run into a log, each full read of the log reports
-// them, and the log goes on.
+// TestTwiceIsThere: if another program wrote two histories of a run into a log, each full read of the log reports
+// them, and the log remains usable.
 func TestTwiceIsThere(t *testing.T) {
 	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, _ := twiceOf(t, dir, k)
 	wantIndex(t, l, statement.ManifestLeaf("r-a", 0, merkle.Hash{1}), 0)
-	// An attacker who controls the host does not need this program's permission.
+	// An attacker who controls the host does not need this program.
 	if err := l.append.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}

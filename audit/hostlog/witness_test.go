@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/audit/witness"
 )
 
-// watcher is a witness on loopback, with its directory and what stands in a policy for it.
+// watcher is a witness on loopback, with its directory and its key and address for a policy.
 type watcher struct {
 	dir, vkey, addr string
 	key             note.Verifier
@@ -37,7 +37,7 @@ func newWatcher(t testing.TB, name string, logs ...note.Verifier) *watcher {
 	return w
 }
 
-// start serves it, again on the same port.
+// start serves it, on the same port after the first time.
 func (w *watcher) start(t testing.TB, logs ...note.Verifier) {
 	t.Helper()
 	signer, verifier, err := witness.Load(w.dir)
@@ -73,7 +73,7 @@ func (w *watcher) line(name string) string {
 	return fmt.Sprintf("witness %s %s http://%s/\n", name, w.vkey, w.addr)
 }
 
-// quorum is a policy of n out of the watchers.
+// quorum returns a policy that requires n of the watchers.
 func quorum(t testing.TB, n int, all ...*watcher) *witness.Policy {
 	t.Helper()
 	var text strings.Builder
@@ -92,7 +92,7 @@ func quorum(t testing.TB, n int, all ...*watcher) *witness.Policy {
 	return p
 }
 
-// under opens the log with a policy, and a transport that ends with the test.
+// under opens the log with a policy, and a transport that is closed when the test ends.
 func under(t testing.TB, p *witness.Policy, more ...func(*Options)) func(*Options) {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -131,7 +131,7 @@ func TestWitnessed(t *testing.T) {
 		t.Fatalf("published %q without a quorum: %v", cp, err)
 	}
 	if len(u.Refusals) != 2 || u.Hint() == "" {
-		t.Errorf("missing are %v", u.Refusals)
+		t.Errorf("refusals: %v", u.Refusals)
 	}
 	for _, r := range u.Refusals {
 		if r.Name == "a" || r.Err == nil || !strings.Contains(err.Error(), r.URL) {
@@ -139,7 +139,7 @@ func TestWitnessed(t *testing.T) {
 		}
 	}
 	if last, err := reader(t, dir, k).checkpoint(); err != nil || last.Size > index {
-		t.Errorf("published all the same: %d, %v", last.Size, err)
+		t.Errorf("published without a quorum: %d, %v", last.Size, err)
 	}
 	b.start(t, k.v) // it comes back, and the log catches up
 	if cp := mustPublish(t, l, index); !cosignedBy(cp, a) || !cosignedBy(cp, b) {
@@ -176,7 +176,7 @@ func TestFailOpen(t *testing.T) {
 	}
 }
 
-// TestWitnessKnowsMore: the log was restored from a copy, and its file of checkpoints with it. Only the witness can
+// TestWitnessKnowsMore: the log and its file of checkpoints were restored from a copy. Only the witness can
 // detect that.
 func TestWitnessKnowsMore(t *testing.T) {
 	k := newKey(t, "custody-test")
@@ -195,7 +195,7 @@ func TestWitnessKnowsMore(t *testing.T) {
 	if cp, err := l.Publish(t.Context(), index); cp != nil || !errors.Is(err, ErrRolledBack) || !errors.Is(err, ErrUnwitnessed) {
 		t.Fatalf("a log that went back was published: %q, %v", cp, err)
 	}
-	mustAdd(t, l, []byte("C")) // as large as what the witness knows, and another
+	mustAdd(t, l, []byte("C")) // as large as the tree that the witness has cosigned, and different
 	if cp, err := l.Publish(t.Context(), 2); cp != nil || !errors.Is(err, ErrForked) {
 		t.Fatalf("a fork was published: %q, %v", cp, err)
 	}
@@ -205,7 +205,7 @@ func TestWitnessKnowsMore(t *testing.T) {
 	}
 }
 
-// TestWitnessRestored: a witness that was restored from a copy is behind, and follows again.
+// TestWitnessRestored: a witness that was restored from a copy is behind, and catches up.
 func TestWitnessRestored(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "w", k.v)
@@ -245,7 +245,7 @@ func TestWitnessRotation(t *testing.T) {
 	mustPublish(t, l, index)
 }
 
-// TestBadWitness: servers that are no witnesses, or lie.
+// TestBadWitness: servers that are not witnesses, or lie.
 func TestBadWitness(t *testing.T) {
 	k := newKey(t, "custody-test")
 	honest := newWatcher(t, "honest", k.v)
@@ -261,7 +261,7 @@ func TestBadWitness(t *testing.T) {
 			http.Redirect(rw, r, "http://"+honest.addr+"/add-checkpoint", http.StatusTemporaryRedirect)
 		}, "status 307"},
 		"never":            {func(rw http.ResponseWriter, r *http.Request) { <-release }, "deadline"},
-		"always conflict":  {conflict("1"), "does not stay"},
+		"always conflict":  {conflict("1"), "changes between requests"},
 		"conflict, larger": {conflict("18446744073709551615"), "older state"},
 		"conflict, words":  {conflict("no"), "another tree"},
 		"reset":            {reset, "EOF"},

@@ -1,11 +1,11 @@
-// Package monitor reads a host's log from outside, entry by entry, and finds what no proof about one entry can: two histories
-// of one run. It needs the log's key and what the log publishes (C2SP tlog-tiles): its checkpoint and its entries.
+// Package monitor reads a host's log from outside, entry by entry, and detects what no proof about one entry can: two
+// histories of one run. It needs the log's key and what the log publishes (C2SP tlog-tiles): its checkpoint and its entries.
 //
-//	checkpoint --signed?--> not behind the one that was kept? --> the new entries
-//	     |                                                             |
-//	     '--- their root, behind those that were read before, is it? --'--> does one contradict one before it?
+//	checkpoint --signed?--> not smaller than the kept one? --> the new entries
+//	     |                                                          |
+//	     '--- its root is that of the kept and new entries? --------'--> does one contradict an earlier one?
 //
-// It computes the tree itself, from its first entry on, and so wants no proofs and no tiles of hashes.
+// It computes the tree from the first entry on, and so needs neither proofs nor tiles of hashes.
 package monitor
 
 import (
@@ -28,44 +28,44 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// Alarm is something that a log of an honest host does not do.
+// Alarm is a violation of the rules that an honest host's log follows.
 type Alarm struct {
 	Name   string    `json:"name"`
 	Detail string    `json:"detail"`
-	Time   time.Time `json:"time"`           // when it was found
-	Note   string    `json:"note,omitempty"` // the checkpoint that shows it, as it was signed
+	Time   time.Time `json:"time"`           // when it was detected
+	Note   string    `json:"note,omitempty"` // the checkpoint that shows it, as signed
 }
 
 // The names of alarms.
 const (
-	Forged     = "checkpoint-forged"  // no key of the log signed it, or it is another log's
-	RolledBack = "log-rolled-back"    // it has fewer entries than the one that was kept
-	Forked     = "log-forked"         // it signed two trees of one size
+	Forged     = "checkpoint-forged"  // not signed by a key of the log, or of another log
+	RolledBack = "log-rolled-back"    // it has fewer entries than the kept checkpoint
+	Forked     = "log-forked"         // two signed trees of one size have different roots
 	Altered    = "entries-altered"    // its root is not that of the entries that it publishes
-	Twice      = "entry-twice"        // two entries say different things of one segment, or of one erasure
-	Again      = "entry-again"        // an entry about a run is there a second time
-	Order      = "entry-out-of-order" // a segment is there, and the one before it is not
-	Unknown    = "entry-unknown"      // it is nothing that this version knows
+	Twice      = "entry-twice"        // two entries about one segment or one erasure differ
+	Again      = "entry-again"        // an entry about a run is in the log twice
+	Order      = "entry-out-of-order" // the log has an entry of a segment, and none of the preceding segment
+	Unknown    = "entry-unknown"      // this version does not know the kind of the entry
 )
 
-// ErrAlarm: the log violates its rules; the report has how.
+// ErrAlarm: the log violates its rules; the report has the alarms.
 var ErrAlarm = errors.New("the log is not that of an honest host")
 
-// maxAlarms bounds those that are kept.
+// maxAlarms bounds the alarms that are kept.
 const maxAlarms = 1000
 
-// Report is what is known of a log after a check.
+// Report is the result of a check.
 type Report struct {
 	Log    string  `json:"log"`    // its name
-	Size   uint64  `json:"size"`   // entries that were read and are under a checkpoint
+	Size   uint64  `json:"size"`   // entries under a checkpoint that were read in all checks
 	Read   uint64  `json:"read"`   // of these, in this check
-	Alarms []Alarm `json:"alarms"` // of this check, and all from before that the log has signed
+	Alarms []Alarm `json:"alarms"` // of this check, and all earlier ones that the log has signed
 	// Checkpoint is the signed note over the Size entries, empty if none was read. Two monitors that were shown two
 	// logs have notes that contradict each other.
 	Checkpoint string `json:"checkpoint,omitempty"`
 }
 
-// Monitor keeps in one file how far it has read, and what it found. Its methods are not for concurrent use.
+// Monitor stores in one file how far it has read, and its alarms. It is not safe for concurrent use.
 type Monitor struct {
 	origin string
 	keys   note.Verifiers
@@ -73,7 +73,7 @@ type Monitor struct {
 	index  *entries.Index
 }
 
-// Open opens the state in a file, made if need be, for the log that these keys, all of one name, sign.
+// Open opens the state in a file, created if necessary, for the log whose keys, all of one name, are given.
 func Open(state string, source Source, keys ...note.Verifier) (*Monitor, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("monitor: no key of the log")
@@ -93,7 +93,7 @@ func Open(state string, source Source, keys ...note.Verifier) (*Monitor, error) 
 // Close closes the state.
 func (m *Monitor) Close() error { return m.index.Close() }
 
-// The names of what is kept in the index.
+// Keys of the notes in the index.
 const (
 	keptCheckpoint = "checkpoint" // signed: all entries under it were read
 	keptRange      = "range"      // the hashes of the tree's complete subtrees, largest first
@@ -101,7 +101,7 @@ const (
 )
 
 // Check reads what the log has published since the last check. The error is ErrAlarm if the log violates its rules, now
-// or at any time before; any other error means that the check could not be made.
+// or in an earlier check; any other error means that the check failed.
 func (m *Monitor) Check(ctx context.Context) (Report, error) {
 	for tries := 1; ; tries++ {
 		signed, err := m.source.Checkpoint(ctx)
@@ -115,10 +115,10 @@ func (m *Monitor) Check(ctx context.Context) (Report, error) {
 	}
 }
 
-// maxTries is how often Check starts again when the log has meanwhile replaced a partial bundle by a wider one.
+// maxTries bounds how often Check restarts because the log has replaced a partial bundle by a wider one.
 const maxTries = 3
 
-// Follow is Check up to a checkpoint that need not be published yet: a witness asks before it cosigns one.
+// Follow is Check up to a checkpoint that need not be published yet: a witness calls it before it cosigns one.
 func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 	r := Report{Log: m.origin}
 	var found []Alarm
@@ -126,7 +126,7 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 		r.Alarms, err = raise(tx, found)
 		return err
 	}
-	err := m.index.Do(ctx, func(tx *entries.Tx) (err error) { // in one transaction: entries that were read are not read again
+	err := m.index.Do(ctx, func(tx *entries.Tx) (err error) { // in one transaction, so that no entry is read twice
 		if found, err = m.advance(ctx, tx, signed, &r); err != nil {
 			return err
 		}
@@ -144,13 +144,13 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 	return r, nil
 }
 
-// shown reports whether the log itself has signed what an alarm is about. Other alarms may be caused by a party between
+// shown reports whether the log itself has signed the evidence of an alarm. Other alarms may be caused by a party between
 // log and monitor: they are reported and not kept.
 func (a Alarm) shown() bool {
 	return a.Name == Twice || a.Name == Again || a.Name == Order || a.Name == Unknown || a.Name == Forked
 }
 
-// raise adds alarms to those that were kept, each once, and returns all.
+// raise adds alarms to the kept ones, without duplicates, and returns all.
 func raise(tx *entries.Tx, found []Alarm) (all []Alarm, err error) {
 	text, err := tx.Note(keptAlarms)
 	if err != nil {
@@ -179,7 +179,7 @@ func raise(tx *entries.Tx, found []Alarm) (all []Alarm, err error) {
 	return append(all, passing...), tx.Keep(keptAlarms, text)
 }
 
-// open reads a checkpoint that a key of the log signed.
+// open verifies and parses a checkpoint that a key of the log signed.
 func (m *Monitor) open(signed []byte) (statement.Checkpoint, error) {
 	n, err := note.Open(signed, m.keys)
 	if err != nil {
@@ -192,8 +192,8 @@ func (m *Monitor) open(signed []byte) (statement.Checkpoint, error) {
 	return c, err
 }
 
-// advance reads the entries between the checkpoint that was kept and this one, and returns what it finds wrong. The error
-// is errAltered where the tree is not the one that is signed.
+// advance reads the entries between the kept checkpoint and this one, and returns the alarms. The error
+// is errAltered if the entries do not have the signed root.
 func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r *Report) (found []Alarm, err error) {
 	alarm := func(name, format string, args ...any) []Alarm {
 		return []Alarm{{Name: name, Detail: fmt.Sprintf(format, args...), Note: string(signed)}}
@@ -215,7 +215,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 	r.Size, r.Checkpoint = kept.Size, string(text)
 	switch {
 	case c.Size < kept.Size:
-		return alarm(RolledBack, "it has %d entries, there were %d", c.Size, kept.Size), nil
+		return alarm(RolledBack, "it has %d entries, fewer than the %d before", c.Size, kept.Size), nil
 	case c.Size == kept.Size && kept.Size > 0:
 		if c.Root != kept.Root {
 			found = alarm(Forked, "two trees of %d entries have different roots", c.Size)
@@ -227,7 +227,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 		return nil, err
 	}
 	if root != c.Root {
-		return alarm(Altered, "the entries that it has published, behind the %d that were read before, do not give the root that it signed for %d", kept.Size, c.Size), errAltered
+		return alarm(Altered, "the %d entries that were read before and those published since do not have the root that it signed for %d entries", kept.Size, c.Size), errAltered
 	}
 	for _, conflict := range conflicts {
 		found = append(found, alarm(name(conflict.Err), "%v", conflict)...)
@@ -236,7 +236,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 	return found, tx.Keep(keptCheckpoint, signed)
 }
 
-// errAltered takes back what was read of a tree that is not the one that was signed.
+// errAltered rolls back the transaction that read entries without the signed root.
 var errAltered = errors.New("altered")
 
 func name(err error) string {
@@ -251,7 +251,7 @@ func name(err error) string {
 	return Unknown
 }
 
-// read takes the entries from one size to another into the index, and returns the root of all.
+// read adds the entries from one size to another to the index, and returns the root of all.
 func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (root merkle.Hash, conflicts []*entries.Conflict, err error) {
 	tree, err := keptTree(tx, from)
 	if err != nil {
@@ -283,7 +283,7 @@ func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (ro
 	return merkle.Hash(sum), conflicts, tx.Keep(keptRange, slices.Concat(tree.Hashes()...))
 }
 
-// keptTree is the tree of the entries that were read before.
+// keptTree returns the tree of the entries that were read before.
 func keptTree(tx *entries.Tx, size uint64) (*compact.Range, error) {
 	factory := &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 	if size == 0 {
@@ -295,12 +295,12 @@ func keptTree(tx *entries.Tx, size uint64) (*compact.Range, error) {
 	}
 	n := len(merkle.Hash{})
 	if len(text) != n*bits.OnesCount64(size) {
-		return nil, errors.New("the tree that was kept is not of the checkpoint's size")
+		return nil, errors.New("the kept tree does not have the checkpoint's size")
 	}
 	return factory.NewRange(0, size, slices.Collect(slices.Chunk(text, n)))
 }
 
-// String describes the finding, for a terminal.
+// String describes the report, for a terminal.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "log %.80q: %d entries, %d of them new", r.Log, r.Size, r.Read)

@@ -55,7 +55,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// add enters manifests as the host's own program does, and publishes them.
+// add adds manifests as the host's program does, and publishes them.
 func (h *host) add(t testing.TB, all ...[]byte) error {
 	t.Helper()
 	l, err := hostlog.Open(t.Context(), hostlog.Options{Dir: h.dir, Signer: h.signer, Verifier: h.key, Witnesses: h.policy})
@@ -69,7 +69,7 @@ func (h *host) add(t testing.TB, all ...[]byte) error {
 	return errors.Join(err, l.Close(context.WithoutCancel(t.Context())))
 }
 
-// force adds an entry as an attacker does who has the host and another program.
+// force adds an entry as an attacker on the host would, with another program.
 func (h *host) force(t testing.TB, entry []byte) {
 	t.Helper()
 	driver, err := posix.New(t.Context(), posix.Config{Path: h.dir})
@@ -88,7 +88,7 @@ func manifest(run string, segment uint64, content byte) []byte {
 	return statement.ManifestLeaf(run, segment, merkle.Hash{content})
 }
 
-// watch opens a monitor of a source, with a state of its own or an old one.
+// watch opens a monitor of a source, with a new state or an existing one.
 func (h *host) watch(t testing.TB, s Source, state string) *Monitor {
 	t.Helper()
 	m, err := Open(state, s, h.key)
@@ -97,7 +97,7 @@ func (h *host) watch(t testing.TB, s Source, state string) *Monitor {
 	return m
 }
 
-// source is a way to the log.
+// source opens the log over a transport: its directory or HTTP.
 func (h *host) source(t testing.TB, way string) Source {
 	t.Helper()
 	where := h.dir
@@ -122,8 +122,8 @@ func wantNames(t *testing.T, r Report, err error, want ...string) {
 	}
 }
 
-// TestMonitor: a run that is entered into the log again, by anyone with key and disk, is found over each transport to
-// the log, and stays found.
+// TestMonitor: a manifest of a run that is added to the log again, by anyone with the key and the disk, is detected over
+// each transport to the log, in every later check too.
 func TestMonitor(t *testing.T) {
 	for _, way := range []string{"directory", "web"} {
 		t.Run(way, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestMonitor(t *testing.T) {
 			if r.Size != 263 || r.Read != 263 || r.Log != "custody-test" {
 				t.Errorf("%+v", r)
 			}
-			for i := range uint64(3) { // partial bundles come and go
+			for i := range uint64(3) { // partial bundles are replaced
 				check(t, h.add(t, manifest("r-b", i+1, 1)))
 			}
 			r, err = m.Check(t.Context())
@@ -155,12 +155,12 @@ func TestMonitor(t *testing.T) {
 			r, err = m.Check(t.Context())
 			wantNames(t, r, err, Twice)
 			if !strings.Contains(r.String(), "entry 7 is manifest r-a 7, entry 266 another") {
-				t.Errorf("it says %s", r)
+				t.Errorf("the report is %s", r)
 			}
 			h.force(t, manifest("r-d", 1, 1))
 			h.force(t, statement.ErasureLeaf("r-a", 4, merkle.Hash{2}))
 			h.force(t, []byte("something else"))
-			h.force(t, manifest("r-b", 0, 1)) // so that it seems to be younger than it is
+			h.force(t, manifest("r-b", 0, 1)) // so that its entry seems more recent than it is
 			h.force(t, statement.RotationLeaf(merkle.Hash{1}))
 			check(t, h.add(t, manifest("r-c", 1, 1)))
 			r, err = m.Check(t.Context())
@@ -183,7 +183,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// TestTrees: a log that was put back, or that shows one tree to one and another to another, is found.
+// TestTrees: a log that was rolled back, or that shows different trees to different readers, is detected.
 func TestTrees(t *testing.T) {
 	h, other := newHost(t), newHost(t)
 	other.signer, other.key = h.signer, h.key
@@ -206,14 +206,14 @@ func TestTrees(t *testing.T) {
 	wantNames(t, r, err)
 	r, err = read(old)
 	wantNames(t, r, err, RolledBack)
-	r, err = read(h.dir) // a party between could have shown the old one
+	r, err = read(h.dir) // a party between log and monitor could have replayed the old one
 	wantNames(t, r, err)
 	r, err = read(other.dir)
 	wantNames(t, r, err, Forked)
 	check(t, other.add(t, manifest("r-b", 0, 1)))
 	r, err = read(other.dir)
 	wantNames(t, r, err, Forked, Altered)
-	r, err = read(h.dir) // this, the log has signed
+	r, err = read(h.dir) // the log has signed this one
 	wantNames(t, r, err, Forked)
 	stranger := newHost(t)
 	check(t, stranger.add(t, manifest("r-a", 0, 1)))
@@ -221,8 +221,8 @@ func TestTrees(t *testing.T) {
 	wantNames(t, r, err, Forked, Forged)
 }
 
-// TestViews: two monitors that are shown two logs of one key find nothing wrong with either. What each reports is signed by the
-// log, and both together show the fork.
+// TestViews: two monitors that see two logs of one key raise no alarm each. The log has signed what each reports,
+// and both reports together prove the fork.
 func TestViews(t *testing.T) {
 	h, other := newHost(t), newHost(t)
 	other.signer, other.key = h.signer, h.key
@@ -231,7 +231,7 @@ func TestViews(t *testing.T) {
 	var shown []statement.Checkpoint
 	for _, h := range []*host{h, other} {
 		m := h.watch(t, h.source(t, "directory"), filepath.Join(t.TempDir(), "state"))
-		for range 2 { // the second time there is nothing new
+		for range 2 { // the second check finds nothing new
 			r, err := m.Check(t.Context())
 			wantNames(t, r, err)
 			c, err := m.open([]byte(r.Checkpoint))
@@ -244,7 +244,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestSources: what cannot be read is no alarm, and nothing is read without bound.
+// TestSources: an unreadable source is an error and not an alarm, and reads are bounded.
 func TestSources(t *testing.T) {
 	h := newHost(t)
 	check(t, h.add(t, manifest("r-a", 0, 1), manifest("r-a", 1, 1)))
@@ -292,11 +292,11 @@ func TestSources(t *testing.T) {
 	check(t, os.WriteFile(bad, []byte(strings.Repeat("no state", 1<<12)), 0o600))
 	if m, err := Open(bad, empty, h.key); err == nil {
 		m.Close()
-		t.Error("a state that is none was opened")
+		t.Error("a file that is not a state was opened")
 	}
 }
 
-// objecting lets a monitor object, as the command does.
+// objecting makes a monitor a witness.Reader, as the command does.
 type objecting struct{ *Monitor }
 
 func (o objecting) Read(ctx context.Context, signed []byte) error {
@@ -307,8 +307,8 @@ func (o objecting) Read(ctx context.Context, signed []byte) error {
 	return err
 }
 
-// TestWitnessReads: a witness that reads the entries cosigns an honest log, and not one with two histories of a run; one that
-// cannot read them does not cosign either.
+// TestWitnessReads: a witness that reads the entries cosigns an honest log, and not one with two histories of a run; if it
+// cannot read the entries, it does not cosign either.
 func TestWitnessReads(t *testing.T) {
 	h := newHost(t)
 	check(t, h.add(t, manifest("r-a", 0, 1)))
@@ -341,7 +341,7 @@ func TestWitnessReads(t *testing.T) {
 		t.Errorf("two histories of a run: %v", err)
 	}
 	if err := h.add(t, manifest("r-c", 1, 1)); !errors.Is(err, hostlog.ErrForked) {
-		t.Errorf("and again: %v", err)
+		t.Errorf("two histories of a run, second request: %v", err)
 	}
 }
 
@@ -352,8 +352,8 @@ func (failing) Bundle(context.Context, uint64, uint8) ([][]byte, error) {
 	return nil, errors.New("away")
 }
 
-// TestAlarmKept: entries are read once only, so a monitor that ends between reading two histories and keeping that it did (a kill,
-// a full disk, the end of its time) finds them the next time.
+// TestAlarmKept: a monitor that ends (a kill, a full disk, a deadline) after it has read two histories and before it has
+// stored the alarm detects them again in the next check, although it reads each entry only once.
 func TestAlarmKept(t *testing.T) {
 	h := newHost(t)
 	check(t, h.add(t, manifest("r-a", 0, 1)))
@@ -383,7 +383,7 @@ func TestAlarmKept(t *testing.T) {
 	wantNames(t, r, err, Twice)
 }
 
-// TestStateFIFO: a FIFO in the place of a file that SQLite opens for the state is an error, and nothing waits for a writer.
+// TestStateFIFO: a FIFO in place of a file that SQLite opens for the state is an error and does not block.
 func TestStateFIFO(t *testing.T) {
 	h := newHost(t)
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
@@ -404,7 +404,7 @@ func TestStateFIFO(t *testing.T) {
 				t.Errorf("state%s: %v", suffix, err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("state%s: it waits", suffix)
+			t.Fatalf("state%s: opening it blocks", suffix)
 		}
 	}
 }

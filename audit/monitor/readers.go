@@ -12,13 +12,14 @@ import (
 	"github.com/custody-project/custody/audit/witness"
 )
 
-// Readers lets a witness read the entries of logs before it cosigns their checkpoints. The zero value has none. It must be closed.
+// Readers let a witness read the entries of logs before it cosigns their checkpoints. The zero value has no readers. The
+// caller must call Close.
 type Readers struct {
 	all []*reader
 }
 
-// Add opens the reader of a log, with its state in a file, and has it read what is already published: later there is little
-// time. What it finds is logged, and does not keep it from being added.
+// Add opens the reader of a log, with its state in a file, and reads what is already published, since the time during a
+// request is short. It logs alarms and errors of that reading, and adds the reader regardless.
 func (r *Readers) Add(ctx context.Context, state, where string, keys []note.Verifier, log *slog.Logger) error {
 	m, err := OpenAt(state, where, keys)
 	if err != nil {
@@ -32,7 +33,7 @@ func (r *Readers) Add(ctx context.Context, state, where string, keys []note.Veri
 	return nil
 }
 
-// ByLog returns the readers by the names of their logs.
+// ByLog returns the readers by the origins of their logs.
 func (r *Readers) ByLog() map[string]witness.Reader {
 	by := map[string]witness.Reader{}
 	for _, one := range r.all {
@@ -50,7 +51,7 @@ func (r *Readers) Close() error {
 	return errors.Join(errs...)
 }
 
-// reader lets a monitor object to what it finds.
+// reader is a witness.Reader: it objects when the monitor raises an alarm.
 type reader struct {
 	log     string
 	monitor *Monitor
@@ -69,7 +70,7 @@ func (r *reader) Read(ctx context.Context, signed []byte) error {
 	return err
 }
 
-// alarm logs what was found, for the witness's operator.
+// alarm logs the report, for the witness's operator.
 func (r *reader) alarm(ctx context.Context, report Report, err error) {
 	for _, found := range report.Alarms {
 		r.out.ErrorContext(ctx, "alarm", "log", report.Log, "name", found.Name, "detail", found.Detail)

@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// What is read at the most, in bytes. An entry of a host's log is two lines of some hundred.
+// Maximum sizes, in bytes. An entry of a host's log has two lines of a few hundred bytes.
 const (
 	maxCheckpoint = 64 << 10
 	maxBundle     = layout.TileWidth * 1 << 10
@@ -30,7 +30,7 @@ const (
 // fetchTimeout bounds one request.
 const fetchTimeout = 30 * time.Second
 
-// Source is where a log publishes (C2SP tlog-tiles). Nothing that it answers is trusted.
+// Source is where a log publishes (C2SP tlog-tiles). It is not trusted.
 type Source interface {
 	// Checkpoint returns the last published signed note.
 	Checkpoint(ctx context.Context) ([]byte, error)
@@ -38,11 +38,11 @@ type Source interface {
 	Bundle(ctx context.Context, index uint64, p uint8) ([][]byte, error)
 }
 
-// OpenSource returns the log in a directory, or at an http or https URL below which its files are.
+// OpenSource opens the log in a directory, or at an http or https URL that serves such a directory.
 func OpenSource(where string) (Source, error) {
 	if u, err := url.Parse(where); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
 		if u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-			return nil, fmt.Errorf("%.200q is not the URL of a log", where)
+			return nil, fmt.Errorf("%.200q is not a URL of a log", where)
 		}
 		return tiles{&web{u, &http.Client{Timeout: fetchTimeout}}}, nil
 	}
@@ -51,16 +51,16 @@ func OpenSource(where string) (Source, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is not the directory of a log", where)
+		return nil, fmt.Errorf("%s is not a directory of a log", where)
 	}
 	return tiles{disk(where)}, nil
 }
 
-// files are those of a log, by their names relative to it.
+// files reads the files of a log, by their names relative to its directory.
 type files interface {
-	// get returns a file of at most limit bytes. The error wraps fs.ErrNotExist if there is none.
+	// get returns a file of at most limit bytes. The error wraps fs.ErrNotExist if it does not exist.
 	get(ctx context.Context, name string, limit int64) ([]byte, error)
-	// wider returns widths above p for which there may be a partial bundle in a directory.
+	// wider returns the widths above p for which a directory may have a partial bundle.
 	wider(dir string, p uint8) []uint8
 }
 
@@ -70,7 +70,7 @@ func (t tiles) Checkpoint(ctx context.Context) ([]byte, error) {
 	return t.files.get(ctx, "checkpoint", maxCheckpoint)
 }
 
-// Bundle also takes a bundle that begins with the same entries: a log may remove the smaller ones.
+// Bundle falls back to a wider bundle, which begins with the same entries: a log may remove the narrower ones.
 func (t tiles) Bundle(ctx context.Context, index uint64, p uint8) ([][]byte, error) {
 	widths := []uint8{p}
 	if p > 0 {
@@ -88,7 +88,7 @@ func (t tiles) Bundle(ctx context.Context, index uint64, p uint8) ([][]byte, err
 		}
 		var b api.EntryBundle
 		if err := b.UnmarshalText(text); err != nil || len(b.Entries) != width(w) {
-			return nil, fmt.Errorf("%s is no bundle of %d entries", layout.EntriesPath(index, w), width(w))
+			return nil, fmt.Errorf("%s is not a bundle of %d entries", layout.EntriesPath(index, w), width(w))
 		}
 		return b.Entries[:width(p)], nil
 	}
@@ -147,7 +147,7 @@ func (d disk) wider(dir string, p uint8) (all []uint8) {
 	return all
 }
 
-// web is a log behind HTTP.
+// web is a log that an HTTP server publishes.
 type web struct {
 	base   *url.URL
 	client *http.Client
@@ -173,7 +173,7 @@ func (w *web) get(ctx context.Context, name string, limit int64) ([]byte, error)
 	return nil, fmt.Errorf("%s: status %d", where, resp.StatusCode)
 }
 
-// wider cannot list what is there: the two last checkpoints' bundles are.
+// wider returns nothing, since HTTP cannot list a directory: the bundles of the last two checkpoints exist.
 func (w *web) wider(string, uint8) []uint8 { return nil }
 
 // bounded reads to the end, up to limit bytes.

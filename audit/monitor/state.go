@@ -9,8 +9,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// OpenAt opens the state in a file, whose directory is made if it is missing, for the log that is published in a directory or
-// at a URL.
+// OpenAt opens the state in a file, whose directory it creates if necessary, for the log that is published in a directory
+// or at a URL.
 func OpenAt(state, where string, keys []note.Verifier) (*Monitor, error) {
 	source, err := OpenSource(where)
 	if err != nil {
@@ -22,11 +22,11 @@ func OpenAt(state, where string, keys []note.Verifier) (*Monitor, error) {
 	return Open(state, source, keys...)
 }
 
-// StateFile returns the path of the state of a log in dir. It contains the log's hash, since the log's name can be any text.
+// StateFile returns the path of the state of a log in dir. Its name is a hash of the log's name, which can be any text.
 func StateFile(dir, log string) string { return stateFile(dir, log, ".entries") }
 
-// WitnessStateFile is StateFile for a witness that runs on the same machine. A witness reads checkpoints before they are published:
-// with a common state, what is published then would be a log that was rolled back.
+// WitnessStateFile is StateFile for a witness that runs on the same machine. A witness reads checkpoints before they are
+// published: with a shared state, a monitor would take the older published checkpoint for a rollback.
 func WitnessStateFile(dir, log string) string { return stateFile(dir, log, ".witness") }
 
 func stateFile(dir, log, suffix string) string {

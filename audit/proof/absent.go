@@ -8,12 +8,12 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// maxAbsent bounds what Absent returns.
+// maxAbsent bounds the number of verdicts that Absent returns.
 const maxAbsent = 1000
 
-// Absent goes through the entries of the host's log and returns a verdict for each run of which a manifest is in the
-// log and not here, at most 1000. has reports whether that manifest, with exactly that digest, is here, or was removed
-// from here legitimately.
+// Absent reads the entries of the host's log and returns a verdict for each run that has a manifest in the
+// log but not here, at most 1000. has reports whether exactly that manifest, by its digest, is here, or was removed
+// legitimately.
 func Absent(entries iter.Seq2[[]byte, error], has func(run string, segment uint64, manifest merkle.Hash) bool) ([]*verdict.Verdict, error) {
 	var all []*verdict.Verdict
 	reported := map[string]bool{}

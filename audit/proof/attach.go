@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// addAttachments adds the files, and the statement about them.
+// addAttachments adds the files and the statement about them.
 func (b *bundler) addAttachments() {
 	if len(b.Attachments) == 0 {
 		return

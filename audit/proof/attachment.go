@@ -7,10 +7,10 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// VerifyAttachments checks a statement and its files, which have to be all of them and no other. A key to which
+// VerifyAttachments verifies a statement and its files, which must be exactly those that it names. A key to which
 // rotations lead from one of keys is trusted like that one: they are the rotations that Verify followed in the runs'
-// bundles (Report.Rotations). Any error is a *verdict.Verdict; with verdict.ErrUnknownKey the statement is returned all the same,
-// unauthenticated. Whether the runs are those in the statement is for Verify of their bundles.
+// bundles (Report.Rotations). Any error is a *verdict.Verdict; with verdict.ErrUnknownKey it also returns the statement,
+// unauthenticated. It does not check whether the runs are those in the statement: Verify their bundles for that.
 func VerifyAttachments(signed []byte, files []statement.Attachment, keys note.Verifiers, rotations ...statement.Rotation) (statement.Attachments, error) {
 	v := newVerifier(&Evidence{}, Trust{Keys: keys})
 	if err := v.ring.follow(rotations); err != nil {
@@ -39,7 +39,7 @@ func VerifyAttachments(signed []byte, files []statement.Attachment, keys note.Ve
 	return a, nil
 }
 
-// openAttachments reads a statement; by is empty if its key is not trusted here.
+// openAttachments parses a statement; by is empty if its key is not trusted.
 func (v *verifier) openAttachments(signed []byte) (a statement.Attachments, by keyID, err error) {
 	n, by, known, err := v.ring.openSigned(signed)
 	if err == nil {
@@ -54,7 +54,7 @@ func (v *verifier) openAttachments(signed []byte) (a statement.Attachments, by k
 	return a, by, nil
 }
 
-// holds checks that data is the file that was stated.
+// holds checks that data is the file in the statement.
 func holds(f statement.AttachedFile, data []byte) error {
 	if int64(len(data)) != f.Bytes || statement.Digest(data) != f.SHA256 {
 		return verdict.Broken(verdict.ErrAttachmentAltered, 0, f.Name, "it is missing, or not the one that was stated")

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// busyRun writes a run of n records such as an agent's work leaves behind.
+// busyRun writes a run of n records like those of an agent.
 func busyRun(b *testing.B, k key, n int) (dir string, size int64) {
 	b.Helper()
 	dir = filepath.Join(b.TempDir(), "r-busy")
@@ -51,7 +51,7 @@ func busyRun(b *testing.B, k key, n int) (dir string, size int64) {
 	return dir, size
 }
 
-// BenchmarkVerify sets Verify of a directory and of a bundle against sha256sum of the same bytes.
+// BenchmarkVerify compares Verify of a directory and of a bundle with sha256sum of the same bytes.
 func BenchmarkVerify(b *testing.B) {
 	k := newKey(b)
 	const records = 400_000

@@ -57,44 +57,44 @@ Files below report/ are no part of the record. "attachments" is the host's signa
 docs/verify.md and docs/verify.py of custody's source redo all of it.
 `
 
-// BundleOptions are what a bundle holds beside the record. HostKey and Signer are required,
+// BundleOptions are the contents of a bundle in addition to the record. HostKey and Signer are required,
 // and Log for a bundle that verifies.
 type BundleOptions struct {
 	HostKey string // verifier in note format, of the key that signed the run
 	Log     Log    // the host's log
-	// Checkpoint is to be used instead of the log's last one. Nil: the last.
+	// Checkpoint is used instead of the log's last one. Nil: the last.
 	Checkpoint []byte
-	// Since is an earlier checkpoint of the log, from which the bundle shall prove that the
-	// log went on. Nil: none.
+	// Since is an earlier checkpoint of the log, from which the bundle must prove that the
+	// log continues. Nil: none.
 	Since []byte
 	// Stamp is an RFC 3161 response over the checkpoint's bytes. Nil: none.
 	Stamp []byte
-	// Past knows earlier checkpoints of the log: the bundle shows by them when the run's manifests were in it. Nil: it
-	// does not.
+	// Past has earlier checkpoints of the log, with which the bundle shows when the run's manifests were in it. Nil:
+	// none.
 	Past Past
 	// Rotations are the host's signed rotations in order, as ReadRotations returns them.
 	Rotations [][]byte
 	// Hosts are signed statements about the keys of hosts: that of HostKey, and of Signer if that is another host's.
 	Hosts [][]byte
-	// Select shows a part of the record only. Nil: all of it.
+	// Select selects a part of the record. Nil: all of it.
 	Select *Selection
-	// Attachments are files below report/ that go with it, and About are runs that they speak
-	// of beside this one.
+	// Attachments are files below report/, and About are runs that they describe
+	// in addition to this one.
 	Attachments []statement.Attachment
 	About       []statement.Subject
-	// Signer signs the bundle as a whole: the key of HostKey or one that came after it, or of a run that another host made and of which
-	// nothing is selected and nothing attached, that of the host which writes the bundle.
+	// Signer signs the bundle as a whole with the key of HostKey or a successor. For a complete run of another host,
+	// without attachments, it is the key of the host that writes the bundle.
 	Signer note.Signer
-	// By names the requester of the bundle, and Time is that of the request: for the statements of a selection and of
-	// attachments. They are not used without either.
+	// By names the requester of the bundle, and Time is that of the request, for the statements of a selection and of
+	// attachments. Otherwise they are unused.
 	By   string
 	Time time.Time
 }
 
 // WriteBundle writes the record of the closed run in dir, with the host's public
 // key, as one archive that the host's key signs. The same record, checkpoint and options give the same
-// bytes. A live run is refused with verdict.ErrLive, one that is not under the checkpoint yet with verdict.ErrPending.
-// Nothing is verified.
+// bytes. The error is verdict.ErrLive for a live run, and verdict.ErrPending for one that the checkpoint does not cover yet.
+// WriteBundle verifies nothing.
 func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
 	if err := o.check(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 // ErrOtherHost is WriteBundle's error if a host selects from another host's run, or attaches files to it.
 var ErrOtherHost = errors.New("only the host that made a run can select from it, or attach files")
 
-// check wants the host's own key for all that speaks of its run.
+// check requires the host's own key for all statements about its run.
 func (o BundleOptions) check() error {
 	v, err := note.NewVerifier(strings.TrimSpace(o.HostKey))
 	switch {
@@ -133,7 +133,7 @@ func (o BundleOptions) check() error {
 	return nil
 }
 
-// leads reports whether the key of a run is the one that signs the bundle, or rotations lead from it to that.
+// leads reports whether the key of a run signs the bundle, or rotations lead from it to the signing key.
 func (o BundleOptions) leads(key note.Verifier) bool {
 	at := idOf(key)
 	for _, signed := range o.Rotations {
@@ -154,22 +154,22 @@ func (o BundleOptions) leads(key note.Verifier) bool {
 	return at == idOf(o.Signer)
 }
 
-// bundler writes one bundle. First it names the files, then it makes and writes one after the other in the order
-// of their names: those of the record come first, and what is said of them behind.
+// bundler writes one bundle. It first lists the files, and then makes and writes each in the order
+// of their names: first those of the record, then the statements about them.
 type bundler struct {
 	BundleOptions
 	ctx        context.Context // of the one call
 	evidence   *Evidence
 	files      []bundled
 	checkpoint signedCheckpoint
-	head       statement.Subject // as far as manifests were written
+	head       statement.Subject // as of the manifests written so far
 	records    uint64
 	withheld   statement.Withheld
 	logged     []placed          // manifests in order
 	places     map[string]uint64 // of entries in the log
 }
 
-// bundled is a file of a bundle. It is made when it is its turn.
+// bundled is a file of a bundle. It is made just before it is written.
 type bundled struct {
 	name string
 	make func() ([]byte, error)
@@ -225,7 +225,7 @@ func (b *bundler) write(w io.Writer) error {
 	return errors.Join(err, a.Close())
 }
 
-// addLog adds what there is of the host's log as a whole.
+// addLog adds the checkpoint, its stamp, and what else concerns the whole log.
 func (b *bundler) addLog() (err error) {
 	if b.checkpoint.note = b.Checkpoint; b.Checkpoint == nil {
 		if b.checkpoint.note, err = b.Log.Checkpoint(b.ctx); err != nil {
@@ -252,7 +252,7 @@ func (b *bundler) addLog() (err error) {
 	return nil
 }
 
-// addSince adds an earlier checkpoint, and the proof that the log went on from it.
+// addSince adds an earlier checkpoint, and the proof that the log continues it.
 func (b *bundler) addSince() error {
 	old, err := statement.ReadCheckpoint(b.Since)
 	if err != nil {
@@ -297,7 +297,7 @@ func (b *bundler) recordFile(name string) ([]byte, error) {
 	return b.evidence.read(name, int64(limit(name)))
 }
 
-// proveFile adds the proof about a file that has an entry in the host's log, if there is one.
+// proveFile adds the proof for a file that has an entry in the host's log.
 func (b *bundler) proveFile(name string) error {
 	first, manifest := wal.ParseName(name, wal.ManifestSuffix)
 	if !manifest && (b.Log == nil || !numbered(name, statement.ErasureSuffix)) {
@@ -331,14 +331,14 @@ func (b *bundler) proveFile(name string) error {
 	if b.Log != nil {
 		entry := statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(data))
 		b.prove(wal.FileName(first, ""), entry)
-		if index, err := b.place(entry); err == nil { // else prove returns why
+		if index, err := b.place(entry); err == nil { // otherwise prove returns the error
 			b.logged = append(b.logged, placed{m, index})
 		}
 	}
 	return nil
 }
 
-// place returns where an entry stands under the checkpoint.
+// place returns the index of an entry under the checkpoint.
 func (b *bundler) place(entry []byte) (uint64, error) {
 	if index, ok := b.places[string(entry)]; ok {
 		return index, nil
@@ -375,7 +375,7 @@ func (b *bundler) addPast() error {
 	return nil
 }
 
-// prove adds the proof that an entry stands under the checkpoint.
+// prove adds the proof that the checkpoint covers an entry.
 func (b *bundler) prove(name string, entry []byte) {
 	b.add(name+proofSuffix, func() ([]byte, error) {
 		index, err := b.place(entry)
@@ -390,7 +390,7 @@ func (b *bundler) prove(name string, entry []byte) {
 	})
 }
 
-// ofRecord reports whether a file of that name in a run's directory belongs into a bundle.
+// ofRecord reports whether a bundle contains files of that name from a run's directory.
 func ofRecord(name string) bool {
 	for _, suffix := range []string{wal.SegmentSuffix, wal.LeavesSuffix, wal.ManifestSuffix, statement.ErasureSuffix} {
 		if numbered(name, suffix) {

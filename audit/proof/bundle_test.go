@@ -117,7 +117,7 @@ func TestBundleRefused(t *testing.T) {
 
 var bits = flag.Int("bits", 37, "how many bits TestEveryBit goes on each time")
 
-// TestEveryBit flips bits of a bundle: none of them is free. With -bits 1 it flips each.
+// TestEveryBit flips bits of a bundle: each flip is detected. With -bits 1 it flips every bit.
 func TestEveryBit(t *testing.T) {
 	w := newWorld(t)
 	data := w.bundle(t, w.one).pack(t)

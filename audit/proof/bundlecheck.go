@@ -13,14 +13,14 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// bundleCheck checks the files of a bundle as files: that each belongs to something, and that none was changed.
+// bundleCheck checks the files of a bundle: that each belongs to a manifest or statement, and that none was changed.
 type bundleCheck struct {
 	v     *verifier
 	whole *hashing
 }
 
-// trailed checks that all of a bundle is what the signer of its trailer wrote. Any key that is trusted may have
-// signed it: the run's own host may have another one by now.
+// trailed checks that the signer of the trailer wrote the whole bundle. Any trusted key may have
+// signed it: the run's host may have rotated its key.
 func (b *bundleCheck) trailed(context.Context) error {
 	if !b.v.evidence.bundle {
 		return nil
@@ -51,7 +51,7 @@ func (b *bundleCheck) trailed(context.Context) error {
 	return nil
 }
 
-// hashing sums up a bundle's bytes in the background. Its owner calls stop.
+// hashing hashes a bundle's bytes in the background. Its owner must call stop.
 type hashing struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -79,20 +79,20 @@ func hashAll(ctx context.Context, r io.ReaderAt, size int64) *hashing {
 	return h
 }
 
-// wait returns the sum of all bytes.
+// wait returns the hash of all bytes.
 func (h *hashing) wait() (merkle.Hash, error) {
 	<-h.done
 	return h.sum, h.err
 }
 
-// stop ends the goroutine, and waits for it.
+// stop stops the goroutine and waits for it.
 func (h *hashing) stop() {
 	h.cancel()
 	<-h.done
 }
 
 // strays finds files in a bundle that belong to no manifest and no statement. A run's
-// directory may hold what a process that died left behind.
+// directory may have leftovers of a process that died.
 func (b *bundleCheck) strays(context.Context) error {
 	if !b.v.evidence.bundle {
 		return nil
@@ -129,7 +129,7 @@ func (b *bundleCheck) strays(context.Context) error {
 	return nil
 }
 
-// attached checks the files that a bundle brought along.
+// attached checks the files that are attached to a bundle.
 func (b *bundleCheck) attached(ctx context.Context) error {
 	if !b.v.evidence.bundle {
 		return nil

@@ -9,18 +9,18 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// signed is a manifest as it was found.
+// signed is a manifest and the result of its checks.
 type signed struct {
 	statement.Manifest
 	file   string
 	digest merkle.Hash
 	key    keyID // of the trusted key that signed it, empty if none did
-	logged bool  // it stands under the checkpoint, as entry index of the log
+	logged bool  // the checkpoint covers it, as entry index of the log
 	index  uint64
-	oldest *time.Time // of its records that are shown; nil if there is none
+	oldest *time.Time // of its shown records; nil if there is none
 }
 
-// readManifests reads all manifests and checks signatures and chain.
+// readManifests reads all manifests and checks their signatures and the chain.
 func (v *verifier) readManifests() ([]signed, error) {
 	firsts, err := v.evidence.list(wal.ManifestSuffix)
 	if err != nil {
@@ -49,7 +49,7 @@ func (v *verifier) readManifests() ([]signed, error) {
 	return all, nil
 }
 
-// openManifest reads one manifest; one whose key is unknown comes back with an empty key.
+// openManifest reads one manifest. If its key is unknown, it returns an empty key.
 func (v *verifier) openManifest(first uint64) (signed, error) {
 	file := wal.FileName(first, wal.ManifestSuffix)
 	data, err := v.evidence.read(file, statement.MaxNote)
@@ -59,7 +59,7 @@ func (v *verifier) openManifest(first uint64) (signed, error) {
 	return v.readManifest(file, data)
 }
 
-// readManifest is openManifest for one that was read already.
+// readManifest is openManifest for a manifest that was already read.
 func (v *verifier) readManifest(file string, data []byte) (signed, error) {
 	n, by, known, err := v.ring.openSigned(data)
 	s := signed{file: file, digest: statement.Digest(data)}
@@ -75,8 +75,8 @@ func (v *verifier) readManifest(file string, data []byte) (signed, error) {
 	return s, nil
 }
 
-// keys distinguishes a run signed by a key that is unknown here from a manifest that was slipped in among others that
-// are signed well. A host can have had several keys of one name.
+// keys distinguishes a run signed by an unknown key from a manifest that was inserted among others with
+// valid signatures. A host can have had several keys with one name.
 func keys(all []signed) error {
 	var good, bad *signed
 	for i := range all {
@@ -100,7 +100,7 @@ func keys(all []signed) error {
 	return verdict.Broken(verdict.ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key.name, good.file)
 }
 
-// link checks manifest i against the one before it.
+// link checks manifest i against its predecessor.
 func link(all []signed, i int) error {
 	m := all[i]
 	if m.Run != all[0].Run {
@@ -131,7 +131,7 @@ func link(all []signed, i int) error {
 	return nil
 }
 
-// nothing returns the verdict on a run without any manifest.
+// nothing returns the verdict for a run without any manifest.
 func (v *verifier) nothing() error {
 	segments, err := v.evidence.list(wal.SegmentSuffix)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// found is one frame as it was read: proven, foreign or broken.
+// found is one frame as read: proven, foreign or broken.
 type found struct {
 	leaf merkle.Hash
 	seq  uint64
@@ -21,8 +21,8 @@ type found struct {
 	err  error
 }
 
-// compare checks a segment's bytes against its manifest and leaf hashes. It says the same as
-// walk, slowly, and knows a name for everything that is wrong.
+// compare checks a segment's bytes against its manifest and leaf hashes. It has the same result as
+// walk, more slowly, and names every kind of difference.
 func compare(m statement.Manifest, file string, data []byte, leaves []merkle.Hash) ([]wal.Frame, error) {
 	frames, all := scan(file, data)
 	for _, f := range all {
@@ -43,7 +43,7 @@ func compare(m statement.Manifest, file string, data []byte, leaves []merkle.Has
 	return frames, nil
 }
 
-// scan reads all frames, as far as their bounds can be found.
+// scan reads all frames whose bounds can be found.
 func scan(file string, data []byte) (frames []wal.Frame, all []found) {
 	r := wal.NewReader(file, bytes.NewReader(data))
 	for {
@@ -63,7 +63,7 @@ func scan(file string, data []byte) (frames []wal.Frame, all []found) {
 	}
 }
 
-// withoutLeaves returns the findings when the leaf hashes are no help.
+// withoutLeaves returns the finding if the leaf hashes are unusable.
 func withoutLeaves(m statement.Manifest, file string, all []found) error {
 	var tree merkle.Tree
 	for _, f := range all {
@@ -81,14 +81,14 @@ func withoutLeaves(m statement.Manifest, file string, all []found) error {
 		m.First, m.Last, leaves)
 }
 
-// comparison finds the first difference between what was found and what was
-// signed, and gives it a name.
+// comparison finds and names the first difference between the frames that were found and those that were
+// signed.
 type comparison struct {
 	m      statement.Manifest
 	file   string
 	leaves []merkle.Hash // proven by the root
 	found  []found
-	cut    bool // the file is shorter than signed
+	cut    bool // the file is shorter than the signed one
 }
 
 func (c *comparison) run() error {
@@ -131,7 +131,7 @@ func (c *comparison) name(i int) error {
 	return verdict.Broken(verdict.ErrAltered, c.seq(i), c.file, "it does not give the leaf hash that was signed")
 }
 
-// surplus names a frame behind the last that was signed.
+// surplus returns the finding for a frame after the last signed one.
 func (c *comparison) surplus(i int) error {
 	f := c.found[i]
 	if f.err == nil && slices.Contains(c.leaves, f.leaf) {
@@ -144,26 +144,26 @@ func (c *comparison) missing(i int, detail string) error {
 	return verdict.Broken(verdict.ErrMissing, c.seq(i), c.file, "%s", detail)
 }
 
-// again reports whether the record found at i is a signed record that comes again further on.
+// again reports whether the record found at i is a signed record that occurs again later.
 func (c *comparison) again(i int) bool {
 	leaf := c.found[i].leaf
 	same := func(f found) bool { return f.err == nil && f.leaf == leaf }
 	return slices.Contains(c.leaves, leaf) && slices.ContainsFunc(c.found[i+1:], same)
 }
 
-// right reports whether the record found at i is the one signed for there.
+// right reports whether the record found at i is the signed one.
 func (c *comparison) right(i int) bool {
 	return i < len(c.found) && i < len(c.leaves) && c.found[i].leaf == c.leaves[i]
 }
 
-// later reports whether the record signed for at i comes further on.
+// later reports whether the record signed for at i occurs later.
 func (c *comparison) later(i int) bool {
 	signed := func(f found) bool { return f.err == nil && f.leaf == c.leaves[i] }
 	return slices.ContainsFunc(c.found[i+1:], signed)
 }
 
-// seq is that of the record signed for at i: what follows the one before it.
-// Behind a declared hole it is the first seq of the hole.
+// seq returns the seq of the record signed for at i, from its predecessor's.
+// After a declared hole it is the first seq of the hole.
 func (c *comparison) seq(i int) uint64 {
 	if i == 0 {
 		return c.m.First

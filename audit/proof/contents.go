@@ -16,17 +16,17 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// contents is what the segments of a run were found to hold, up to the one that was checked last.
+// contents accumulates the contents of a run's segments, in order.
 type contents struct {
 	v        *verifier
 	withheld statement.Withheld
 	holes    []hole
 	copies   copies
-	excuses  []audit.Gap // what the host's log declared as lost
+	excuses  []audit.Gap // what the host's log declared lost
 	strange  bool        // a newer version wrote a record: it may declare holes, or list files
 }
 
-// check checks all segments, several concurrently, and takes their results in order; then what only the whole can show.
+// check checks all segments, several concurrently, takes their results in order, and then checks the run as a whole.
 func (c *contents) check(ctx context.Context) error {
 	if err := c.segments(ctx); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *contents) segments(ctx context.Context) error {
 	return nil
 }
 
-// take puts what a segment was found to hold into the report.
+// take adds a segment's contents to the report.
 func (c *contents) take(m signed, p part) error {
 	r := &c.v.report
 	if p.count > 0 && p.first <= r.Last {
@@ -133,7 +133,7 @@ func (c *contents) count(m signed, last uint64, losses wal.Losses) {
 	}
 }
 
-// retired checks that the run did not begin after a key that signed for it was retired.
+// retired checks that the run did not begin after the retirement of a key that signed it.
 func (c *contents) retired(began time.Time) error {
 	for _, m := range c.v.manifests {
 		r, ok := c.v.ring.next[m.key]
@@ -145,8 +145,8 @@ func (c *contents) retired(began time.Time) error {
 	return nil
 }
 
-// end checks what only the whole can show: that holes are declared, and that
-// there is an end and nothing behind it.
+// end checks the run as a whole: that holes are declared, and that
+// there is an end and nothing after it.
 func (c *contents) end() error {
 	if len(c.v.manifests) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func (c *contents) end() error {
 	return c.idleErasures()
 }
 
-// surplusSegments finds segments that no manifest signs for.
+// surplusSegments finds segments without a manifest.
 func (c *contents) surplusSegments() error {
 	segments, err := c.v.evidence.list(wal.SegmentSuffix)
 	if err != nil {
@@ -204,10 +204,10 @@ type hole struct {
 	file        string
 }
 
-// undeclared returns the first hole, of holes in the order of their seqs, that no gap covers as a whole. It sorts the gaps.
+// undeclared returns the first hole, of holes in order of seq, that no gap covers completely. It sorts the gaps.
 func undeclared(holes []hole, gaps []audit.Gap) (h hole, ok bool) {
 	slices.SortFunc(gaps, func(a, b audit.Gap) int { return cmp.Compare(a.First, b.First) })
-	var last uint64 // that a gap covers which begins no later than the hole
+	var last uint64 // the last seq covered by a gap that begins no later than the hole
 	for _, h := range holes {
 		for ; len(gaps) > 0 && gaps[0].First <= h.first; gaps = gaps[1:] {
 			last = max(last, gaps[0].Last)
@@ -219,7 +219,7 @@ func undeclared(holes []hole, gaps []audit.Gap) (h hole, ok bool) {
 	return hole{}, false
 }
 
-// unknownNames puts together what several scanners did not know.
+// unknownNames merges the unknown names of several scanners.
 func unknownNames(all []string, more map[string]struct{}) []string {
 	for name := range more {
 		if !slices.Contains(all, name) {
@@ -230,7 +230,7 @@ func unknownNames(all []string, more map[string]struct{}) []string {
 	return all[:min(len(all), schema.MaxUnknown)]
 }
 
-// kept takes what a segment withholds.
+// kept adds the withheld records of a segment.
 func (c *contents) kept(p part) error {
 	for _, f := range p.withheld {
 		if c.v.report.Selected == nil {
@@ -249,7 +249,7 @@ func (c *contents) kept(p part) error {
 	return nil
 }
 
-// selected holds all that is withheld against the statement.
+// selected compares all withheld records with the statement.
 func (c *contents) selected() error {
 	s := c.v.report.Selected
 	switch {
@@ -264,7 +264,7 @@ func (c *contents) selected() error {
 	return nil
 }
 
-// gone holds the erased records of a segment against the statements.
+// gone compares the erased records of a segment with the statements.
 func (c *contents) gone(p part) error {
 	for _, seq := range p.present {
 		e := c.v.erasures[seq]
@@ -295,7 +295,7 @@ func (c *contents) idleErasures() error {
 	return nil
 }
 
-// copied returns whether the copies match their lists. If a record cannot be read, a list may be short.
+// copied reports whether the copies match their lists. If a record cannot be read, a list may be incomplete.
 func (c *contents) copied(context.Context) error {
 	c.v.report.Copies = c.copies.ended
 	gone := c.strange || c.v.report.Withheld > 0 || len(c.holes) > 0

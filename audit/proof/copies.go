@@ -6,25 +6,25 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// Copied is what Verify established about a copy.
+// Copied is the result of Verify for a copy.
 type Copied struct {
 	Direction string
 	Count     int64
 	Bytes     int64
 	Root      string
-	// Listed is set if the record shows every file, and they give the root.
+	// Listed is set if the record lists every file, and they give the root.
 	Listed bool
 }
 
-// copies holds the lists of copies against their ends, in the order of the record.
+// copies compares the lists of copies with their ends, in the order of the record.
 type copies struct {
 	open  map[string]*merkle.CopyTree // lists without an end yet, by direction
-	short map[string]bool             // those of which something is not there
+	short map[string]bool             // those with a missing list
 	ended []Copied
 	wrong *verdict.Verdict // the first contradiction
 }
 
-// take takes what a record says of a copy; what a newer version may say beside lists and ends is nothing to it.
+// take adds a record about a copy. It ignores operations of newer versions.
 func (s *copies) take(c copyClaim) {
 	if c.Op != audit.CopyList && c.Op != audit.CopyEnd {
 		return
@@ -62,7 +62,7 @@ func (s *copies) suspect(c copyClaim, format string, args ...any) {
 	}
 }
 
-// copyClaim is a record's statement on a copy.
+// copyClaim is a record's statement about a copy.
 type copyClaim struct {
 	audit.Copy
 	seq  uint64

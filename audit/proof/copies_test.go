@@ -31,7 +31,7 @@ func slowRoot(data [][]byte) [32]byte {
 	}
 }
 
-// TestCopyTree holds the tree against the definition.
+// TestCopyTree compares the tree with the definition.
 func TestCopyTree(t *testing.T) {
 	var tree merkle.CopyTree
 	var data [][]byte
@@ -55,7 +55,7 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// told returns records of a copy of three files, in lists of two and one, and its end.
+// told returns the records of a copy of three files, in lists of two and one, and its end.
 func told(change func(lists []*audit.Copy, end *audit.Copy)) (records []string) {
 	file := func(name string) audit.CopiedFile {
 		return audit.CopiedFile{Path: audit.Text(name), Mode: "0644", Size: 5, SHA256: strings.Repeat("ab", 32)}
@@ -82,13 +82,13 @@ func told(change func(lists []*audit.Copy, end *audit.Copy)) (records []string) 
 	return records
 }
 
-// TestCopies: the signer of a run cannot have its copies differ from their lists.
+// TestCopies: Verify detects copies that differ from their lists, even if the host signed them.
 func TestCopies(t *testing.T) {
 	k := newKey(t)
 	type change = func(lists []*audit.Copy, end *audit.Copy)
 	for name, c := range map[string]struct {
 		change change
-		seq    uint64 // 0: it holds
+		seq    uint64 // 0: it verifies
 	}{
 		"fine":                 {func([]*audit.Copy, *audit.Copy) {}, 0},
 		"another path":         {func(l []*audit.Copy, _ *audit.Copy) { l[0].Files[1].Path = "x" }, 3},
@@ -125,7 +125,7 @@ func TestCopies(t *testing.T) {
 			t.Errorf("copies: %+v", r.Copies)
 		}
 	})
-	// A hole that is declared can be a list.
+	// A declared hole can contain a list.
 	t.Run("a lost list", func(t *testing.T) {
 		records := told(func([]*audit.Copy, *audit.Copy) {})
 		records[1] = `{"v":1,"run":"r-craft","seq":4,"time":"2026-01-02T03:04:05Z","observer":"host","kind":"gap","gap":{"stage":"wal","first":2,"last":2,"count":1,"cause":"full"}}`

@@ -1,5 +1,5 @@
-// Package proof makes a run's record something that an outsider can check with
-// nothing but the files and a public key.
+// Package proof makes a run's record verifiable by an outsider with
+// only the files and a public key.
 //
 // Each segment of package wal is one RFC 6962 Merkle tree (package merkle). Its manifest is a signed note (package
 // statement) that has the tree's root, and in prev the SHA-256 of the whole signed note before:
@@ -10,7 +10,7 @@
 //	    |                    |                    |
 //	records 1..873       records 874..1500    records 1501..1502
 //
-// The leaf hashes stand in a file of their own beside the segment, 32 bytes
-// each. They are checked against the signed root first, then each record against
+// The leaf hashes are in a separate file beside the segment, 32 bytes
+// each. Verify checks them against the signed root first, then each record against
 // its leaf, so that a finding names the record and not just the segment.
 package proof

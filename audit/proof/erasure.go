@@ -10,14 +10,14 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// erasure is a statement as it was found.
+// erasure is a statement and the result of its checks.
 type erasure struct {
 	statement.Erasure
 	file   string
 	digest merkle.Hash
-	seen   bool // the record is there
+	seen   bool // the record exists, erased or not
 	done   bool // it is erased
-	logged bool // it stands under the checkpoint, as entry index of the log
+	logged bool // the checkpoint covers it, as entry index of the log
 	index  uint64
 }
 

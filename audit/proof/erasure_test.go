@@ -54,7 +54,7 @@ func TestErasure(t *testing.T) {
 	check(t, wal.Erase(t.Context(), w.one, 8))
 	check(t, wal.Erase(t.Context(), w.one, 9))
 
-	_, err := verifyDir(t, w.one, w.trusted) // it cannot be decided whether it is in the log
+	_, err := verifyDir(t, w.one, w.trusted) // whether it is in the log is unknown
 	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrPending, 0)
 	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, w.options()); !errors.Is(err, verdict.ErrPending) {
 		t.Errorf("a bundle whose erasures are not in the log: %v", err)
@@ -137,7 +137,7 @@ func erasedFrame(t *testing.T, change func(body []byte)) func(files) {
 	}
 }
 
-// TestErasedSwapped gives two erased frames each other's seq: their leaves stay in order.
+// TestErasedSwapped exchanges the seqs of two erased frames: their leaves stay in order.
 func TestErasedSwapped(t *testing.T) {
 	w := newWorld(t)
 	for seq := uint64(7); seq <= 8; seq++ {
@@ -199,7 +199,7 @@ func TestErasureRefused(t *testing.T) {
 	}
 }
 
-// FuzzStatements wants whatever is parsed to be canonical.
+// FuzzStatements checks that every text that is parsed is canonical.
 func FuzzStatements(f *testing.F) {
 	k, next := newKey(f), newKey(f)
 	e, err := statement.Erasure{V: 1, Run: "r-one", Seq: 3, Kind: audit.KindOutput, Reason: "x", By: "y", Time: at}.Sign(k.signer)

@@ -12,26 +12,26 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// The longest files that are read; whatever is longer was not written by package wal.
+// Maximum sizes of files: package wal writes no longer ones.
 const (
 	maxSegment = wal.MaxSegment + wal.MaxRecord + 1<<10
 	maxLeaves  = maxSegment
 )
 
-// Evidence is the files of one run: a run's directory or a bundle. Nothing in it
-// is trusted.
+// Evidence has the files of one run, from a run's directory or a bundle. They are
+// not trusted.
 type Evidence struct {
-	// Live is set when a process still writes the run; a missing end is then no finding.
+	// Live is set while a process writes the run; a missing end is then not a finding.
 	Live bool
-	// HostKey is the public key that came with a bundle. It proves nothing: compare it with one from a separate trusted
+	// HostKey is the public key in a bundle. It proves nothing: compare it with one from a separate trusted
 	// channel.
 	HostKey string
 
-	// Log is the host's log, for evidence from a directory: set it after OpenDir. Nil: the
-	// log is not asked. A bundle brings its own proofs.
+	// Log is the host's log, for evidence from a directory: set it after OpenDir. Nil: Verify does not use
+	// the log. A bundle has its own proofs.
 	Log Log
-	// Past has earlier checkpoints of that log, from which Verify derives when the run's manifests were in it. Nil: it
-	// has only the last checkpoint.
+	// Past has earlier checkpoints of that log, from which Verify derives when the run's manifests were in it. Nil:
+	// only the last checkpoint is known.
 	Past Past
 	// Stamp is the RFC 3161 response over the log's last checkpoint, and Rotations are the
 	// host's signed rotations in order, for evidence from a directory.
@@ -41,14 +41,14 @@ type Evidence struct {
 	bundle bool
 	files  fs.FS
 	close  func() error
-	// Of a bundle only: its container, its bytes and how many there are, and where the header of its trailer begins.
+	// For a bundle only: its container, its bytes and their number, and the offset of its trailer's header.
 	archive *archive.FS
 	raw     io.ReaderAt
 	size    int64
 	trailer int64
 }
 
-// OpenDir opens a run's directory. Links out of it are not followed.
+// OpenDir opens a run's directory. It does not follow links out of it.
 func OpenDir(dir string) (*Evidence, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -57,10 +57,10 @@ func OpenDir(dir string) (*Evidence, error) {
 	return &Evidence{Live: wal.Locked(dir), files: regular.FS(root), close: root.Close}, nil
 }
 
-// Close gives the files free.
+// Close closes the files.
 func (e *Evidence) Close() error { return e.close() }
 
-// Raw returns a reader of a bundle's bytes, from the first to the last; nil for a run's directory.
+// Raw returns a reader of all bytes of a bundle; nil for a run's directory.
 func (e *Evidence) Raw() io.Reader {
 	if !e.bundle {
 		return nil
@@ -89,7 +89,7 @@ func (e *Evidence) read(name string, limit int64) ([]byte, error) {
 	return e.readInto(nil, name, limit)
 }
 
-// readInto reads a whole file of at most limit bytes into the memory of buf, as far as it goes.
+// readInto reads a whole file of at most limit bytes. It reuses the memory of buf.
 func (e *Evidence) readInto(buf []byte, name string, limit int64) ([]byte, error) {
 	f, err := e.files.Open(name)
 	if err != nil {
@@ -106,7 +106,7 @@ func (e *Evidence) readInto(buf []byte, name string, limit int64) ([]byte, error
 	if info.Size() > limit {
 		return buf[:0], fmt.Errorf("%s is longer than %d bytes", name, limit)
 	}
-	buf = slices.Grow(buf[:0], int(info.Size())+1) // space to see the end
+	buf = slices.Grow(buf[:0], int(info.Size())+1) // one byte more to detect the end
 	for {
 		n, err := f.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -117,7 +117,7 @@ func (e *Evidence) readInto(buf []byte, name string, limit int64) ([]byte, error
 			return buf, nil
 		case err != nil:
 			return buf, err
-		case len(buf) == cap(buf): // it grew
+		case len(buf) == cap(buf): // the file grew
 			buf = slices.Grow(buf, len(buf))
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// FactsOf reads the facts of the run in dir for a process that is to recover
-// it: from its last manifest, else from the record of the run's start. They are
-// zero if neither was written. Nothing is verified.
+// FactsOf reads the facts of the run in dir for a process that recovers
+// it: from its last manifest, or else from the record of the run's start. They are
+// zero if neither was written. It verifies nothing.
 func FactsOf(dir string) (statement.Facts, error) {
 	e, err := OpenDir(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func FactsOf(dir string) (statement.Facts, error) {
 	return m.Facts, err
 }
 
-// startFacts takes them from the run's first record.
+// startFacts reads them from the run's first record.
 func startFacts(dir string) (statement.Facts, error) {
 	segments, err := wal.Segments(dir)
 	if err != nil || len(segments) == 0 {
@@ -43,7 +43,7 @@ func startFacts(dir string) (statement.Facts, error) {
 	}
 	for f, err := range wal.ReadSegment(segments[0]) {
 		if err != nil {
-			break // torn right away: there is no start
+			break // torn: there is no start
 		}
 		var r audit.Record
 		if err := json.Unmarshal(f.Bytes, &r); err != nil {

@@ -27,7 +27,7 @@ func (e *Evidence) statements(suffix string) ([]signedFile, error) {
 	return all, nil
 }
 
-// rotations returns the host's rotations, wherever they come from.
+// rotations returns the host's rotations, from the bundle or from Evidence.Rotations.
 func (e *Evidence) rotations() ([]signedFile, error) {
 	if e.bundle {
 		return e.statements(statement.RotationSuffix)
@@ -47,15 +47,15 @@ func (e *Evidence) hosts() ([]signedFile, error) {
 	return nil, nil
 }
 
-// statement is a signed statement as it was found.
+// statement is a signed statement as read.
 type signedFile struct {
 	file   string
 	signed []byte
 	digest merkle.Hash
 }
 
-// manifestOver returns the manifest of the segment that has seq, and its signed note. The note
-// is nil if none has it; the manifest is then the last one before, if there is one.
+// manifestOver returns the manifest of the segment that contains seq, and its signed note. The note
+// is nil if none contains it; the manifest is then the last one before seq, if there is one.
 func (e *Evidence) manifestOver(seq uint64) (m statement.Manifest, signed []byte, err error) {
 	firsts, err := e.list(wal.ManifestSuffix)
 	if err != nil {
@@ -65,7 +65,7 @@ func (e *Evidence) manifestOver(seq uint64) (m statement.Manifest, signed []byte
 	if !found {
 		at--
 	}
-	for ; at >= 0; at-- { // a closing manifest without records begins where no record is
+	for ; at >= 0; at-- { // a closing manifest without records has no record at its first seq
 		file := wal.FileName(firsts[at], wal.ManifestSuffix)
 		if signed, err = e.read(file, statement.MaxNote); err != nil {
 			return m, nil, verdict.Open(verdict.ErrUnreadable, file, "%v", err)

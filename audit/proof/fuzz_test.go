@@ -17,8 +17,8 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// FuzzManifest wants whatever is parsed to be canonical: sealed and parsed
-// again it is the same text.
+// FuzzManifest checks that every manifest that is parsed is canonical: sealing and parsing
+// it again returns the same text.
 func FuzzManifest(f *testing.F) {
 	k := newKey(f)
 	dir := newRun(f, k, "r-one")
@@ -37,7 +37,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		signed, err := note.Sign(&note.Note{Text: text}, k.signer)
 		if err != nil {
-			return // the note format does not take this text
+			return // the note format does not allow this text
 		}
 		s, err := statement.NewSealer(k.signer, statement.Facts{}).Parse(signed)
 		check(t, err)
@@ -47,7 +47,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzSegment gives a signed run another segment: only the true bytes may hold.
+// FuzzSegment gives a signed run another segment: only the true bytes may verify.
 func FuzzSegment(f *testing.F) {
 	k := newKey(f)
 	dir := newRun(f, k, "r-one")
@@ -68,8 +68,8 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// FuzzBundle wants any file either refused or judged, and never found to hold
-// by a key that did not sign.
+// FuzzBundle checks that any file is either refused or judged, and never verifies
+// with a key that did not sign it.
 func FuzzBundle(f *testing.F) {
 	k, other := newKey(f), newKey(f)
 	f.Add(bundle(f, newRun(f, k, "r-one"), k))
@@ -89,8 +89,8 @@ func FuzzBundle(f *testing.F) {
 	})
 }
 
-// FuzzWholeBundle changes one file of a good bundle. Whatever comes out either says the same as
-// the good one, or does not hold, or cannot be read; it never says something else.
+// FuzzWholeBundle changes one file of a valid bundle. The result has the same report as
+// the original, or does not hold, or cannot be read.
 func FuzzWholeBundle(f *testing.F) {
 	w := newWorld(f)
 	truth := w.bundle(f, w.one)

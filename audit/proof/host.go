@@ -12,7 +12,7 @@ const (
 )
 
 // attest adds the keys that trusted roots state to be those of hosts. A statement of an unknown root has no effect, and
-// is no finding.
+// is not a finding.
 func (r *ring) attest(roots note.Verifiers, statements []signedFile) (used []statement.Host, err error) {
 	if len(statements) > maxHosts {
 		return nil, verdict.Broken(verdict.ErrBundleSize, 0, "", "%d statements about hosts, at most %d", len(statements), maxHosts)

@@ -25,7 +25,7 @@ func stateHost(t testing.TB, root key, public string) []byte {
 	return signed
 }
 
-// TestFleet: a verifier who trusts only the root key of a fleet trusts what the fleet's hosts signed: a run of one of
+// TestFleet: a verifier that trusts only the root key of a fleet trusts what the fleet's hosts signed: a run of one of
 // them, in a bundle that another one wrote.
 func TestFleet(t *testing.T) {
 	root, other := newKeyNamed(t, "fleet.example"), newKeyNamed(t, "fleet.example")
@@ -57,7 +57,7 @@ func TestFleet(t *testing.T) {
 	check(t, err)
 	writer, err := note.NewVerifier(store.public)
 	check(t, err)
-	_, err = truth.verify(t, proof.Trust{Keys: note.VerifierList(both, writer)}) // the hosts' own keys do as well
+	_, err = truth.verify(t, proof.Trust{Keys: note.VerifierList(both, writer)}) // the hosts' own keys suffice too
 	check(t, err)
 	_, err = truth.verify(t, proof.Trust{Fleets: other.trusted})
 	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)

@@ -1,6 +1,6 @@
 package proof
 
-// The files of a bundle that are neither the record's nor the log's.
+// Files of a bundle that belong neither to the record nor to the log.
 const (
 	bundleReadme    = "README.txt"
 	hostKeyFile     = "host.pub"    // the host's public key, one line

@@ -48,7 +48,7 @@ func (l *treeLog) add(t testing.TB, entry []byte) {
 	l.hashes, l.entries = append(l.hashes, more...), append(l.entries, entry)
 }
 
-// publish signs the tree as it is.
+// publish signs the current tree.
 func (l *treeLog) publish(t testing.TB, witnesses ...note.Signer) []byte {
 	t.Helper()
 	root, err := tlog.TreeHash(int64(len(l.entries)), l)
@@ -94,7 +94,7 @@ func hashesOf(p []tlog.Hash) (all []merkle.Hash) {
 	return all
 }
 
-// log adds what a run's directory has that belongs into the host's log and is not there.
+// log adds the entries of a run's directory that the host's log lacks.
 func (l *treeLog) log(t testing.TB, dir string) {
 	t.Helper()
 	for _, path := range glob(t, dir, wal.ManifestSuffix) {
@@ -163,10 +163,10 @@ func unpack(t testing.TB, data []byte) files { return files(prooftest.Unpack(t, 
 
 func (f files) pack(t testing.TB) []byte { return prooftest.Bundle(f).Pack(t) }
 
-// seal returns the files with a trailer over them as they are now, signed by k.
+// seal returns the files with a new trailer over them, signed by k.
 func (f files) seal(t testing.TB, k key) files { return files(prooftest.Bundle(f).Seal(t, k.signer)) }
 
-// verify judges the files as a bundle.
+// verify verifies the files as a bundle.
 func (f files) verify(t testing.TB, trust proof.Trust) (proof.Report, error) {
 	t.Helper()
 	return verifyBytes(t, f.pack(t), trust)

@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// OpenBundle opens a bundle as evidence. Every header is checked before a content is read; what
-// archive.Writer would not have written is refused.
+// OpenBundle opens a bundle as evidence. It checks every header before it reads any contents, and refuses
+// what archive.Writer would not have written.
 func OpenBundle(path string) (*Evidence, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -35,7 +35,7 @@ func OpenBundle(path string) (*Evidence, error) {
 
 func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	if oldBundle(r) {
-		return nil, verdict.Broken(verdict.ErrBundle, 0, "", "it is a zip file, which two readers can read in two ways: make it again with this version of custody bundle")
+		return nil, verdict.Broken(verdict.ErrBundle, 0, "", "it is a zip file, which different readers can interpret differently: make it again with this version of custody bundle")
 	}
 	a, err := archive.Open(r, size, inspector())
 	var known *verdict.Verdict
@@ -66,11 +66,11 @@ func oldBundle(r io.ReaderAt) bool {
 	return err == nil && (string(magic[:]) == "PK\x03\x04" || string(magic[:]) == "PK\x05\x06")
 }
 
-// zipTail is how far from a file's end programs look for the end of a zip file: at most 66,000 bytes, and some room.
+// zipTail is how far from a file's end programs search for the end of a zip file: at most 66,000 bytes, with a margin.
 const zipTail = 128 << 10
 
-// alsoZip reports whether programs that read zip files find one at the end: the record that ends its directory, and a
-// directory where that one says.
+// alsoZip reports whether programs that read zip files find one at the end: the end record of a directory, and a
+// directory at its offset.
 func alsoZip(r io.ReaderAt, size int64) bool {
 	start := max(size-zipTail, 0)
 	tail := make([]byte, size-start)
@@ -95,7 +95,7 @@ func alsoZip(r io.ReaderAt, size int64) bool {
 	return false
 }
 
-// fixedFiles reads those that every bundle has.
+// fixedFiles reads the files that every bundle has.
 func (e *Evidence) fixedFiles() error {
 	if _, err := e.read(bundleReadme, maxSmall); err != nil {
 		return verdict.Broken(verdict.ErrBundle, 0, bundleReadme, "%v", err)
@@ -125,7 +125,7 @@ func (e *Evidence) has(name string) bool {
 	return true
 }
 
-// inspector returns what refuses files that WriteBundle would not have written.
+// inspector returns a function that refuses files which WriteBundle would not have written.
 func inspector() func(name string, size int64) error {
 	var total int64
 	files := 0
@@ -135,7 +135,7 @@ func inspector() func(name string, size int64) error {
 		most := limit(name)
 		switch {
 		case most == 0:
-			return verdict.Broken(verdict.ErrBundle, 0, "", "it has no business holding %.200q", name)
+			return verdict.Broken(verdict.ErrBundle, 0, "", "unexpected file %.200q", name)
 		case size > most:
 			return verdict.Broken(verdict.ErrBundleSize, 0, name, "%d bytes, at most %d", size, most)
 		case files > maxEntries:
@@ -147,7 +147,7 @@ func inspector() func(name string, size int64) error {
 	}
 }
 
-// limit returns how long a bundle's file of that name may be, 0 if a bundle has no such file.
+// limit returns the maximum size of a bundle's file of that name, 0 if a bundle has no such file.
 func limit(name string) int64 {
 	switch name {
 	case bundleReadme, hostKeyFile, stampFile:

@@ -10,9 +10,9 @@ import (
 	"github.com/digitorus/timestamp"
 )
 
-// openStamp reads a response and checks that the certificate in it signed it.
+// openStamp parses a response and checks that the certificate in it signed it.
 func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificate, err error) {
-	defer func() { // the parsers are a library's, and their input is from the bundle's author
+	defer func() { // the parsers are a library's, and their input is untrusted
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be parsed: %v", r)
 		}
@@ -30,7 +30,7 @@ func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificat
 	var kind asn1.ObjectIdentifier
 	tstInfo := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4} // RFC 3161, section 2.4.2
 	if err := p.UnmarshalSignedAttribute(pkcs7.OIDAttributeContentType, &kind); err != nil || !kind.Equal(tstInfo) {
-		return nil, nil, errors.New("what is signed is no time stamp")
+		return nil, nil, errors.New("the signed data is not a time stamp")
 	}
 	return t, signer, p.Verify()
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// Past knows the checkpoints of the host's log that were published. Nothing that it answers is trusted.
+// Past has the published checkpoints of the host's log. It is not trusted.
 type Past interface {
-	// First returns the first known checkpoint that covers the entry at index and was cosigned or stamped, and the RFC
+	// First returns the first checkpoint that covers the entry at index and was cosigned or stamped, and the RFC
 	// 3161 response over it, nil if there is none. The error wraps fs.ErrNotExist if there is no such checkpoint.
 	First(ctx context.Context, index uint64) (signed, stamp []byte, err error)
 }
 
-// shareEvery is how much later than at its first checkpoint a manifest may be shown to have been in the log, so that
-// the manifests of a long run share checkpoints.
+// shareEvery is the maximum time between the first checkpoint that covers a manifest and the one that shows it to be in
+// the log, so that the manifests of a long run share checkpoints.
 const shareEvery = 10 * time.Minute
 
-// earlier is a checkpoint from before the one of the evidence, and that the log went on from there.
+// earlier is a checkpoint older than that of the evidence, with the proof that the log continues it.
 type earlier struct {
 	path       []merkle.Hash
 	checkpoint []byte
@@ -41,7 +41,7 @@ func (e earlier) marshal() []byte {
 	return append(appendHashes([]byte(witnessedHeader), e.path), e.checkpoint...)
 }
 
-// parseEarlier takes what marshal makes and nothing else.
+// parseEarlier parses exactly what marshal returns.
 func parseEarlier(data []byte) (e earlier, err error) {
 	head, checkpoint, ok := bytes.Cut(data, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
@@ -58,17 +58,17 @@ func parseEarlier(data []byte) (e earlier, err error) {
 	return e, nil
 }
 
-// placed is a manifest and its place in the host's log.
+// placed is a manifest and its index in the host's log.
 type placed struct {
 	statement.Manifest
 	index uint64
 }
 
-// firstCheckpoints chooses for manifests, in their order, those whose first checkpoint is to be shown, so that each is
-// shown to be in the log at the most shareEvery after it was. The key is the manifest's first seq.
+// firstCheckpoints chooses the manifests, of those given in order, whose first checkpoint is included, so that each
+// manifest is shown to be in the log at most shareEvery after it was. The key is the manifest's first seq.
 func firstCheckpoints(ctx context.Context, past Past, manifests []placed) (map[uint64]earlier, error) {
 	chosen := map[uint64]earlier{}
-	var size uint64 // of the last one that was chosen, and its time
+	var size uint64 // of the last one chosen, and its time
 	var at time.Time
 	for i := len(manifests) - 1; i >= 0; i-- {
 		m := manifests[i]
@@ -87,7 +87,7 @@ func firstCheckpoints(ctx context.Context, past Past, manifests []placed) (map[u
 			return nil, fmt.Errorf("earlier checkpoints: %w", err)
 		}
 		if c.Size == size || c.Size <= m.index {
-			continue // it is shown already, or the past is wrong
+			continue // already covered, or the past is wrong
 		}
 		chosen[m.First] = earlier{checkpoint: signed, stamp: stamp}
 		size, at = c.Size, statedTime(signed, stamp)
@@ -95,8 +95,8 @@ func firstCheckpoints(ctx context.Context, past Past, manifests []placed) (map[u
 	return chosen, nil
 }
 
-// proveEarlier adds the proofs that the log went on from the checkpoints to its tree of that size. One that is larger
-// is left out: it was published a moment ago.
+// proveEarlier adds the proofs that the log continues the checkpoints to its tree of that size. It omits a larger
+// checkpoint, which was published in the meantime.
 func proveEarlier(ctx context.Context, log Log, all map[uint64]earlier, size uint64) error {
 	for first, e := range all {
 		c, err := statement.ReadCheckpoint(e.checkpoint)
@@ -115,11 +115,11 @@ func proveEarlier(ctx context.Context, log Log, all map[uint64]earlier, size uin
 	return nil
 }
 
-// Dated reports whether a checkpoint, or the stamp over it, states a time: then Past can use it. It does not check
-// whether the time is true.
+// Dated reports whether a checkpoint, or the stamp over it, states a time, so that Past can use it. It does not check
+// the time.
 func Dated(signed, stamp []byte) bool { return !statedTime(signed, stamp).IsZero() }
 
-// statedTime is the latest time in a checkpoint's cosignatures, else that of its stamp; neither is verified here.
+// statedTime returns the latest time in a checkpoint's cosignatures, or else that of its stamp, without verifying either.
 func statedTime(signed, stamp []byte) (last time.Time) {
 	n, err := statement.Unverified(signed)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 
 // The files of a bundle that come from the host's log. N has 20 digits.
 const (
-	checkpointFile  = "checkpoint"     // the signed note under which everything stands
+	checkpointFile  = "checkpoint"     // the signed note that must cover all entries
 	stampFile       = "checkpoint.tsr" // RFC 3161 response over the bytes of that file
 	sinceFile       = "since"          // an earlier checkpoint
-	consistencyFile = "consistency"    // that the log went on from there
+	consistencyFile = "consistency"    // proof that the log continues it
 
 	proofSuffix         = ".tlog-proof"                          // N: first seq of the segment whose manifest is included
 	erasureProofSuffix  = statement.ErasureSuffix + proofSuffix  // N: seq of the record
@@ -34,7 +34,7 @@ const (
 	maxProof    = statement.MaxCheckpoint + 16<<10
 )
 
-// inclusion is one proof in the format of C2SP tlog-proof. The extra data is the entry itself, so that a reader can
+// inclusion is one proof in the format of C2SP tlog-proof. The extra data is the entry, so that a reader can
 // check the proof without other data.
 type inclusion struct {
 	entry      []byte
@@ -48,7 +48,7 @@ func (p inclusion) marshal() []byte {
 	return append(appendHashes(b, p.path), p.checkpoint...)
 }
 
-// parseInclusion takes what marshal makes and nothing else.
+// parseInclusion parses exactly what marshal returns.
 func parseInclusion(data []byte) (p inclusion, err error) {
 	head, checkpoint, ok := bytes.Cut(data, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
@@ -102,7 +102,7 @@ func parseContinuation(data []byte) (c continuation, err error) {
 	return c, nil
 }
 
-// appendHashes adds one line a hash, and the empty line behind them.
+// appendHashes adds each hash as a line, and an empty line.
 func appendHashes(b []byte, path []merkle.Hash) []byte {
 	for _, h := range path {
 		b = append(base64.StdEncoding.AppendEncode(b, h[:]), '\n')

@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// prover compares one segment after the other with its manifest and leaves, in buffers that it keeps. It is not safe for
+// prover compares segments with their manifests and leaves, one at a time, and reuses its buffers. It is not safe for
 // concurrent use.
 type prover struct {
 	evidence *Evidence
@@ -15,19 +15,19 @@ type prover struct {
 	data     []byte
 	sums     []byte
 	leaves   []merkle.Hash
-	torn     bool // there are leaves, and they are no row of hashes
+	torn     bool // the file of leaves is malformed
 }
 
 func newProver(e *Evidence, run string) *prover { return &prover{evidence: e, walker: newWalker(run)} }
 
-// segment reads the file of a segment; the bytes hold until the next call.
+// segment reads the file of a segment; the bytes are valid until the next call.
 func (p *prover) segment(file string) ([]byte, error) {
 	data, err := p.evidence.readInto(p.data, file, maxSegment)
 	p.data = data
 	return data, err
 }
 
-// prove returns the frames if all of them are what was signed.
+// prove returns the frames if all of them match the signed root.
 func (p *prover) prove(m statement.Manifest, file string, data []byte) ([]proven, error) {
 	p.readLeaves(m.First)
 	if !p.torn && uint64(len(p.leaves)) == m.Count && int64(len(data)) == m.Bytes && merkle.Root(p.leaves) == m.Root {

@@ -14,14 +14,14 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// logCheck checks a run against the host's log, by proofs from one source.
+// logCheck checks a run against the host's log, with proofs from one source.
 type logCheck struct {
 	v         *verifier
 	src       source
 	witnesses witnesses
 	stamps    authorities
-	cp        signedCheckpoint // under which everything has to stand
-	tail      string           // the first manifest that is not under it
+	cp        signedCheckpoint // the one that must cover all entries
+	tail      string           // the first manifest that it does not cover
 }
 
 func (v *verifier) log(src source) *logCheck {
@@ -31,8 +31,8 @@ func (v *verifier) log(src source) *logCheck {
 	}
 }
 
-// published checks what the host's log says of the run: checkpoint, witnesses, time stamp,
-// what went before, and that everything signed stands in the tree.
+// published checks the host's log: checkpoint, witnesses, time stamp,
+// earlier checkpoints, and that the tree has an entry for everything that is signed.
 func (v *verifier) published(ctx context.Context) error {
 	if src := v.source(); src != nil {
 		return v.log(src).check(ctx)
@@ -54,7 +54,7 @@ func (l *logCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// source returns the source of proofs; nil if there are none and none are needed.
+// source returns the source of proofs; nil if there is none and none is needed.
 func (v *verifier) source() source {
 	switch {
 	case v.evidence.Log != nil:
@@ -67,7 +67,7 @@ func (v *verifier) source() source {
 	return nil
 }
 
-// checkpoint opens the checkpoint and counts the witnesses. There is none in l.cp if none is needed.
+// checkpoint opens the checkpoint and counts the witnesses. It leaves l.cp zero if none is needed.
 func (l *logCheck) checkpoint(ctx context.Context) error {
 	signed, err := l.src.checkpoint(ctx)
 	switch {
@@ -92,7 +92,7 @@ func (l *logCheck) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// unlogged accepts a bundle without a checkpoint, if it has nothing that needs one.
+// unlogged accepts a bundle without a checkpoint if it has nothing that needs one.
 func (l *logCheck) unlogged() error {
 	for _, name := range []string{stampFile, sinceFile, consistencyFile} {
 		data, err := (fromFiles{l.v.evidence}).file(name, maxProof)
@@ -113,16 +113,16 @@ func (l *logCheck) unlogged() error {
 	return nil
 }
 
-// pending notes that a closed run's end is not under a checkpoint yet.
+// pending records that no checkpoint covers the end of a closed run yet.
 func (l *logCheck) pending() {
 	if l.v.report.Closing != wal.Open {
 		l.v.doubt(verdict.Open(verdict.ErrPending, "", "%d records are younger than it", l.v.report.Published.Tail))
 	}
 }
 
-// since checks that the log went on from the earlier checkpoints, the verifier's own and the one that came with the
-// evidence. The latter may be signed by a key that is not trusted here any more; it then only has to be what that key
-// signed.
+// since checks that the log continues the earlier checkpoints, the verifier's and the one in the
+// evidence. The latter may be signed by a key that is no longer trusted; then only that key's signature
+// is checked.
 func (l *logCheck) since(ctx context.Context) error {
 	brought, err := l.src.since()
 	if err != nil {
@@ -146,7 +146,7 @@ func (l *logCheck) since(ctx context.Context) error {
 	return err
 }
 
-// idleProof checks the proof of consistency that came with an earlier checkpoint, where there is nothing to prove.
+// idleProof checks the proof of consistency of an earlier checkpoint that needs none.
 func (l *logCheck) idleProof(ctx context.Context, brought []byte) error {
 	old, err := statement.ReadCheckpoint(brought)
 	if err != nil || old.Size > 0 && old.Size < l.cp.Size {
@@ -192,13 +192,13 @@ func (l *logCheck) continues(ctx context.Context, old statement.Checkpoint) erro
 	return nil
 }
 
-// include checks that an entry stands in the tree.
+// include checks that the tree has an entry.
 func (l *logCheck) include(ctx context.Context, name string, entry []byte) error {
 	_, err := l.place(ctx, name, entry)
 	return err
 }
 
-// place is include, and returns where in the tree the entry stands.
+// place is include, and returns the index of the entry in the tree.
 func (l *logCheck) place(ctx context.Context, name string, entry []byte) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -256,7 +256,7 @@ func (l *logCheck) includeErasures(ctx context.Context) error {
 		index, err := l.place(ctx, s.file, statement.ErasureLeaf(s.Run, s.Seq, s.digest))
 		s.logged, s.index = err == nil, index
 		if err == errTail && !s.done {
-			continue // stated a moment ago, not carried out
+			continue // stated recently, not carried out yet
 		}
 		if err == errTail {
 			err = verdict.Broken(verdict.ErrErasureUnlogged, seq, s.file, "")

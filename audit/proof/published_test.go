@@ -48,7 +48,7 @@ func TestPublished(t *testing.T) {
 	})
 }
 
-// TestPublishedDir asks the log itself.
+// TestPublishedDir verifies a directory with the log itself.
 func TestPublishedDir(t *testing.T) {
 	w := newWorld(t)
 	judge := func(dir string, l proof.Log, trust proof.Trust) (proof.Report, error) {
@@ -119,7 +119,7 @@ func TestPublishedDir(t *testing.T) {
 
 func name(first uint64, suffix string) string { return wal.FileName(first, suffix) }
 
-// TestMutations changes a whole bundle in every way. Each is found, by its name.
+// TestMutations changes a whole bundle in every way. Each change is detected by its finding.
 func TestMutations(t *testing.T) {
 	w := newWorld(t)
 	truth, other := w.bundle(t, w.one), w.bundle(t, w.two)
@@ -259,7 +259,7 @@ func swapLines(b []byte, i, j int) []byte {
 	return []byte(strings.Join(all, ""))
 }
 
-// splice puts the index and path of one proof behind the entry of another.
+// splice combines the index and path of one proof with the entry of another.
 func splice(entry, path []byte) []byte {
 	return []byte(strings.Join(append(lines(entry)[:2], lines(path)[2:]...), ""))
 }
@@ -290,7 +290,7 @@ func (l *treeLog) cut(t testing.TB, n int, witnesses ...note.Signer) []byte {
 	return c.publish(t, witnesses...)
 }
 
-// continuation writes the file that proves that the log went on.
+// continuation writes the file that proves that the log continues a checkpoint.
 func (l *treeLog) continuation(t testing.TB, from, to uint64, checkpoint []byte) []byte {
 	t.Helper()
 	path, err := l.Consistency(t.Context(), from, to)

@@ -17,8 +17,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Row is a record as a store has it. Erased is the leaf of one that was erased, whose Salt
-// and Body are then empty; nil otherwise. store.Frame converts to it.
+// Row is a record as stored in a store. Erased is the leaf of an erased record, whose Salt
+// and Body are then empty; otherwise nil. store.Frame converts to it.
 type Row struct {
 	Seq    uint64
 	Salt   [16]byte
@@ -26,14 +26,14 @@ type Row struct {
 	Erased *[32]byte
 }
 
-// Rebuild writes a run's directory from a store's copy of it: its signed manifests in order and its rows in order of
-// seq. dir must not exist; it appears whole or not at all. What was not erased is byte for byte what the host wrote. An
-// erased record's frame can have another length, if several of one segment were erased: the manifest signs the sum of
-// their lengths. Rebuild verifies only what it needs to write the files: Verify does the rest. Statements of erasures
-// are not in a store; copy them into dir yourself.
+// Rebuild writes a run's directory from a store's copy: its signed manifests in order and its rows in order of
+// seq. dir must not exist; it appears complete or not at all. Records that were not erased are byte for byte what the
+// host wrote. An erased record's frame can have another length if several of one segment were erased: the manifest signs
+// the sum of their lengths. Rebuild verifies only what it needs to write the files; Verify does the rest. A store has no
+// statements of erasures; the caller copies them into dir.
 func Rebuild(ctx context.Context, dir string, manifests [][]byte, rows iter.Seq2[Row, error]) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("rebuild %s: it is there already", dir)
+		return fmt.Errorf("rebuild %s: it already exists", dir)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return fmt.Errorf("rebuild: %w", err)
@@ -91,7 +91,7 @@ func (b *rebuilder) segment(signed []byte) error {
 	return b.write(m.First, wal.ManifestSuffix, signed)
 }
 
-// write makes a durable file.
+// write durably writes a file.
 func (b *rebuilder) write(first uint64, suffix string, data []byte) error {
 	f, err := os.OpenFile(filepath.Join(b.dir, wal.FileName(first, suffix)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *rebuilder) write(first uint64, suffix string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// rows returns those of one segment.
+// rows returns the rows of one segment.
 func (b *rebuilder) rows(m statement.Manifest) (rows []Row, err error) {
 	var size int64
 	for uint64(len(rows)) < m.Count {

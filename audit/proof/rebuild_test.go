@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// stored is what a store would have of a run.
+// stored returns a store's copy of a run.
 func stored(t testing.TB, dir string) (manifests [][]byte, rows []proof.Row) {
 	t.Helper()
 	for _, path := range glob(t, dir, wal.ManifestSuffix) {
@@ -92,10 +92,10 @@ func TestRebuild(t *testing.T) {
 	dir = filepath.Join(t.TempDir(), "r-one")
 	check(t, proof.Rebuild(t.Context(), dir, manifests, each(swapped)))
 	_, err = verifyDir(t, dir, w.trusted)
-	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrAltered, 0) // the leaves are made of the row, too
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrAltered, 0) // the leaves are computed from the row, too
 }
 
-// TestRebuildErased makes a run of which a store has only the leaves of some records.
+// TestRebuildErased rebuilds a run of which a store has only the leaves of some records.
 func TestRebuildErased(t *testing.T) {
 	w := newWorld(t)
 	for _, seq := range []uint64{2, 7, 8, 9} {
@@ -126,7 +126,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestAbsent deletes a whole run: the host's log has its name.
+// TestAbsent deletes a whole run, which the host's log still names.
 func TestAbsent(t *testing.T) {
 	w := newWorld(t)
 	entries := func(yield func([]byte, error) bool) {

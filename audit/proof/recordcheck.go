@@ -11,27 +11,27 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// RecordReport is what RecordProof.Verify established. After an error it covers what was
+// RecordReport is the result of RecordProof.Verify. After an error it covers what was
 // checked before the finding.
 type RecordReport struct {
 	Run      string
 	Seq      uint64
 	State    State
-	Kind     audit.Kind // of an erased record, what the statement says
+	Kind     audit.Kind // for an erased record, from the statement
 	Leaf     merkle.Hash
 	Manifest statement.Manifest // zero in StateOpen
 	KeyName  string             // of the key that signed
-	Erased   *statement.Erasure // nil if the record is there
+	Erased   *statement.Erasure // nil if the record was not erased
 	Log      *Published         // nil unless StateLogged
-	// Rotations lead from a key that is trusted to another.
+	// Rotations lead from a trusted key to another.
 	Rotations []statement.Rotation
 }
 
 // Verify checks the document against the keys, policy and time in trust. A nil error means: this record is, byte for
-// byte, what the host signed, at this place of its run, and is in the host's log under the checkpoint. Any error is a
-// *verdict.Verdict. A record that is not sealed yet is verdict.ErrLive, one that is not under a checkpoint verdict.ErrPending: both mean that
-// what is there holds. It does not cover the records around it, and a document has no proof that the log went on from
-// Trust.Since: that takes a bundle.
+// byte, what the host signed, at this position of its run, and the checkpoint of the host's log covers it. Any error is a
+// *verdict.Verdict. For a record that is not sealed yet it is verdict.ErrLive, for one that no checkpoint covers yet
+// verdict.ErrPending: the rest of the document is valid. Verify does not check other records, and a document has no proof
+// that the log continues Trust.Since: that needs a bundle.
 func (p RecordProof) Verify(t Trust) (RecordReport, error) {
 	c := recordCheck{RecordProof: p, report: RecordReport{Run: p.Run, Seq: p.Seq, State: p.State, Leaf: p.Leaf}}
 	c.v = newVerifier(&Evidence{HostKey: p.HostKey, bundle: true}, t)
@@ -51,7 +51,7 @@ func (p RecordProof) Verify(t Trust) (RecordReport, error) {
 	return c.report, nil
 }
 
-// recordCheck checks one document. It is the source of its own proofs.
+// recordCheck checks one document. It is the source of its proofs.
 type recordCheck struct {
 	RecordProof
 	v      *verifier
@@ -59,7 +59,7 @@ type recordCheck struct {
 	report RecordReport
 }
 
-// The names under which findings speak of a document's parts.
+// Names of a document's parts in findings.
 const (
 	partManifest = "manifest"
 	partErasure  = "erasure"
@@ -75,7 +75,7 @@ func (c *recordCheck) keys() (err error) {
 	return err
 }
 
-// record checks that the record gives the leaf, and is the one that is spoken of.
+// record checks that the record has the leaf hash, and the run and seq of the document.
 func (c *recordCheck) record() error {
 	if c.Erasure != nil {
 		return nil
@@ -102,7 +102,7 @@ func (c *recordCheck) record() error {
 	return nil
 }
 
-// manifest checks the manifest's signer, and that it is one over this record.
+// manifest checks the manifest's signer, and that the manifest covers this record.
 func (c *recordCheck) manifest() (err error) {
 	if c.State == StateOpen {
 		return nil
@@ -143,7 +143,7 @@ func (c *recordCheck) segment() error {
 	return nil
 }
 
-// erasure checks the statement that stands for an erased record.
+// erasure checks the statement of an erased record.
 func (c *recordCheck) erasure() error {
 	if c.Erasure == nil {
 		return nil
@@ -162,12 +162,12 @@ func (c *recordCheck) erasure() error {
 	return nil
 }
 
-// log checks what the host's log says of all that is signed.
+// log checks the entries of all signed notes in the host's log.
 func (c *recordCheck) log() error {
 	if c.State != StateLogged {
 		return nil
 	}
-	ctx := context.Background() // nothing below waits for anything
+	ctx := context.Background() // nothing below blocks
 	l := c.v.log(c)
 	if err := l.checkpoint(ctx); err != nil {
 		return err

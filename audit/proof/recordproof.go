@@ -23,7 +23,7 @@ const (
 	maxRecordProof = 2*wal.MaxRecord + 1<<20
 )
 
-// State is how far a record has got on its way into the host's log.
+// State is the state of a record on its way into the host's log.
 //
 //	StateOpen --- its segment is sealed ---> StateSealed --- a checkpoint covers the manifest ---> StateLogged
 type State string
@@ -32,11 +32,11 @@ type State string
 const (
 	StateOpen   State = "open"   // written; nothing is signed yet
 	StateSealed State = "sealed" // under a signed manifest, which is not under a checkpoint yet
-	StateLogged State = "logged" // all of it
+	StateLogged State = "logged" // the checkpoint covers its manifest
 )
 
-// RecordProof is all that it takes to check one record with public keys alone. It is a JSON document; docs/verify.md
-// describes how to check one by hand. Nothing in it is trusted.
+// RecordProof is everything needed to verify one record with public keys alone. It is a JSON document; docs/verify.md
+// describes how to check one by hand. It is not trusted.
 //
 //	record --leaf--> segment's tree --root--> manifest --entry--> host's log --root--> checkpoint
 type RecordProof struct {
@@ -45,14 +45,14 @@ type RecordProof struct {
 	Run   string `json:"run"`
 	Seq   uint64 `json:"seq"`
 	State State  `json:"state"`
-	// Record is the exact bytes, and Salt 16 more; both empty if the record was erased.
+	// Record is the exact bytes, and Salt 16 random bytes; both empty if the record was erased.
 	Record   []byte      `json:"record,omitempty"`
 	Salt     []byte      `json:"salt,omitempty"`
 	Leaf     merkle.Hash `json:"leaf"`
 	LeafRule string      `json:"leaf_rule"`
 	// Erasure is the statement that the record was erased, nil if it was not.
 	Erasure *LoggedNote `json:"erasure,omitempty"`
-	// Segment is the leaf's way to the root that the manifest signs. Nil in StateOpen, as Manifest is.
+	// Segment is the leaf's path to the root that the manifest signs. Nil in StateOpen, like Manifest.
 	Segment  *AuditPath  `json:"segment,omitempty"`
 	Manifest *LoggedNote `json:"manifest,omitempty"`
 	// Checkpoint is the head of the host's log, a signed note with the cosignatures of
@@ -65,24 +65,24 @@ type RecordProof struct {
 	HostKey string `json:"host_key,omitempty"`
 }
 
-// AuditPath is where a leaf stands in an RFC 6962 tree, and the hashes beside its way to the
-// root, from the leaf up. The tree's size is what the signed root comes with.
+// AuditPath is the position of a leaf in an RFC 6962 tree, and its audit path, from the leaf
+// up. The tree's size is signed together with the root.
 type AuditPath struct {
 	Index uint64        `json:"index"`
 	Path  []merkle.Hash `json:"path"`
 }
 
-// LoggedNote is a signed note, and where the host's log has its entry; nil if it is not under
-// the checkpoint.
+// LoggedNote is a signed note, and the position of its entry in the host's log; nil if the checkpoint
+// does not cover it.
 type LoggedNote struct {
 	Note string     `json:"note"`
 	Log  *AuditPath `json:"log,omitempty"`
 }
 
-// ProofOf returns the proof of one record. It reads the one segment that has it, and is the
-// finding's Verdict if that segment is not what its manifest says, or the record is not there
-// (verdict.ErrNoEvidence). No signature is checked: RecordProof.Verify does that. For evidence from a directory
-// set Log, Rotations, Stamp and HostKey before.
+// ProofOf returns the proof of one record. It reads only the segment that contains it. The error is a
+// *verdict.Verdict if that segment does not match its manifest, or the record does not exist
+// (verdict.ErrNoEvidence). ProofOf checks no signature: RecordProof.Verify does. For evidence from a directory,
+// set Log, Rotations, Stamp and HostKey first.
 func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) {
 	p := RecordProof{Type: recordProofType, V: recordProofVersion, Seq: seq, State: StateOpen, LeafRule: leafRule, HostKey: e.HostKey}
 	m, signed, err := e.manifestOver(seq)
@@ -98,7 +98,7 @@ func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) 
 	return p, p.fromLog(ctx, e)
 }
 
-// fromSegment takes the record and its path out of its sealed segment.
+// fromSegment reads the record and its path from its sealed segment.
 func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []byte) error {
 	file := wal.FileName(m.First, wal.SegmentSuffix)
 	data, err := e.read(file, maxSegment)
@@ -115,7 +115,7 @@ func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []by
 	}
 	i := slices.IndexFunc(frames, func(f proven) bool { return f.seq == p.Seq })
 	if i < 0 {
-		return verdict.Open(verdict.ErrNoEvidence, file, "seq %d is not in it: a gap says what was lost", p.Seq)
+		return verdict.Open(verdict.ErrNoEvidence, file, "seq %d is not in it: a gap declares what was lost", p.Seq)
 	}
 	p.Run, p.Leaf, p.State = m.Run, frames[i].leaf, StateSealed
 	p.Manifest = &LoggedNote{Note: string(signed)}
@@ -129,7 +129,7 @@ func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []by
 	return p.fromFrame(wal.NewReader(file, bytes.NewReader(data)))
 }
 
-// fromErasure takes the statement about a record that is gone.
+// fromErasure reads the statement about an erased record.
 func (p *RecordProof) fromErasure(e *Evidence) error {
 	signed, err := e.read(statement.ErasureName(p.Seq), statement.MaxNote)
 	switch {
@@ -142,8 +142,8 @@ func (p *RecordProof) fromErasure(e *Evidence) error {
 	return nil
 }
 
-// fromTail takes the record out of a segment that is not sealed yet. What is behind the last
-// whole frame is still being written.
+// fromTail reads the record from a segment that is not sealed yet. An incomplete frame at its end is
+// still being written.
 func (p *RecordProof) fromTail(e *Evidence, from uint64) error {
 	firsts, err := e.list(wal.SegmentSuffix)
 	if err != nil {
@@ -179,7 +179,7 @@ func (p *RecordProof) fromFrame(r *wal.Reader) error {
 	}
 }
 
-// fromLog adds what the host's log says of the notes.
+// fromLog adds the entries of the notes in the host's log.
 func (p *RecordProof) fromLog(ctx context.Context, e *Evidence) error {
 	v := newVerifier(e, Trust{})
 	src := v.source()
@@ -197,7 +197,7 @@ func (p *RecordProof) fromLog(ctx context.Context, e *Evidence) error {
 	return p.under(ctx, src, e, c)
 }
 
-// under adds the paths to the checkpoint, if the manifest is under it.
+// under adds the paths to the checkpoint, if it covers the manifest.
 func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c signedCheckpoint) error {
 	m, err := statement.ReadManifest([]byte(p.Manifest.Note))
 	if err != nil {
@@ -210,7 +210,7 @@ func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c sign
 	if err == nil && p.Erasure != nil {
 		err = p.Erasure.enter(ctx, src, statement.ErasureName(p.Seq), statement.ErasureLeaf(p.Run, p.Seq, statement.Digest([]byte(p.Erasure.Note))), c)
 	}
-	if err != nil && err != errTail { // an erasure that is not logged is for Verify to find
+	if err != nil && err != errTail { // Verify reports an erasure that is not logged
 		return err
 	}
 	rotations, err := e.rotations()
@@ -222,7 +222,7 @@ func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c sign
 		switch err := n.enter(ctx, src, r.file, statement.RotationLeaf(r.digest), c); {
 		case err == nil:
 			p.Rotations = append(p.Rotations, n)
-		case err != errTail: // one of a moment ago cannot be judged yet
+		case err != errTail: // a recent entry cannot be judged yet
 			return err
 		}
 	}
@@ -231,7 +231,7 @@ func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c sign
 	return err
 }
 
-// enter notes where the log has the entry.
+// enter sets the entry's position in the log.
 func (n *LoggedNote) enter(ctx context.Context, src source, name string, entry []byte, c signedCheckpoint) error {
 	in, err := src.include(ctx, name, entry, c)
 	if err == nil {
@@ -240,7 +240,7 @@ func (n *LoggedNote) enter(ctx context.Context, src source, name string, entry [
 	return err
 }
 
-// MarshalJSON writes an empty path as a list.
+// MarshalJSON encodes an empty path as an empty list.
 func (a AuditPath) MarshalJSON() ([]byte, error) {
 	type plain AuditPath
 	if a.Path == nil {
@@ -249,7 +249,7 @@ func (a AuditPath) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(a))
 }
 
-// Encode returns the document as JSON, in its one form: what encoding/json makes of it, and a newline.
+// Encode returns the document in its canonical form: as encoding/json encodes it, and a newline.
 func (p RecordProof) Encode() ([]byte, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -258,7 +258,7 @@ func (p RecordProof) Encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// ParseRecordProof reads a document as Encode writes it, and no other. The error is a Verdict with
+// ParseRecordProof parses a document in the form of Encode, and no other. The error is a *verdict.Verdict with
 // verdict.ErrProofMalformed.
 func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if len(data) > maxRecordProof {
@@ -274,7 +274,7 @@ func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	return p, p.shape()
 }
 
-// shape checks that there is what the state says, and nothing else.
+// shape checks that the document has exactly the parts of its state.
 func (p RecordProof) shape() error {
 	sealed, logged := p.State != StateOpen, p.State == StateLogged
 	erased := p.Erasure != nil
@@ -317,7 +317,7 @@ func (p RecordProof) repeated() bool {
 	return len(seen) < len(p.Rotations)
 }
 
-// long reports whether a part of it is longer than any that custody writes.
+// long reports whether a part is longer than any that custody writes.
 func (p RecordProof) long() bool {
 	notes := slices.Clone(p.Rotations)
 	for _, n := range []*LoggedNote{p.Manifest, p.Erasure} {

@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// evidence opens a run of the world with what the host's log has.
+// evidence opens a run of the test's host with the host's log.
 func (w *world) evidence(t testing.TB, dir string) *proof.Evidence {
 	t.Helper()
 	e, err := proof.OpenDir(dir)
@@ -29,7 +29,7 @@ func (w *world) evidence(t testing.TB, dir string) *proof.Evidence {
 	return e
 }
 
-// proofOf makes a proof and passes it through its JSON.
+// proofOf makes a proof and encodes and parses it.
 func proofOf(t testing.TB, e *proof.Evidence, seq uint64) proof.RecordProof {
 	t.Helper()
 	p, err := proof.ProofOf(t.Context(), e, seq)
@@ -45,7 +45,7 @@ func (w *world) recordTrust() proof.Trust {
 	return proof.Trust{Keys: w.trusted, Witnesses: []note.Verifier{w.witness.verifier}, Quorum: 1}
 }
 
-// TestRecordProof proves each record of a run, out of its directory and out of a bundle.
+// TestRecordProof proves each record of a run, from its directory and from a bundle.
 func TestRecordProof(t *testing.T) {
 	w := newWorld(t)
 	packed, err := openBytes(t, w.bundle(t, w.one).pack(t))
@@ -119,7 +119,7 @@ func TestRecordProofStates(t *testing.T) {
 	check(t, l.Close(t.Context(), wal.Sealed))
 }
 
-// TestRecordProofErased: what stays of an erased record is its leaf, and the statement.
+// TestRecordProofErased: of an erased record, the leaf and the statement stay.
 func TestRecordProofErased(t *testing.T) {
 	w := newWorld(t)
 	stated := eraseRecord(t, w, 7)
@@ -161,7 +161,7 @@ func TestRecordProofErased(t *testing.T) {
 	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrErasureUndeclared, 7)
 }
 
-// TestRecordProofTampered changes each part of a good document.
+// TestRecordProofTampered changes each part of a valid document.
 func TestRecordProofTampered(t *testing.T) {
 	w, stranger := newWorld(t), newKey(t)
 	e := w.evidence(t, w.one)
@@ -219,7 +219,7 @@ func TestRecordProofTampered(t *testing.T) {
 	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrNoStamp, 0)
 }
 
-// TestProofOfTampered: a segment that is not what was signed gives no proof, but a name.
+// TestProofOfTampered: a segment that was altered gives no proof but a finding.
 func TestProofOfTampered(t *testing.T) {
 	w := newWorld(t)
 	e := w.evidence(t, w.one)
@@ -234,7 +234,7 @@ func TestProofOfTampered(t *testing.T) {
 	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrSegmentMissing, 6)
 }
 
-// FuzzRecordProof: no document but the true one holds.
+// FuzzRecordProof: only the true document verifies.
 func FuzzRecordProof(f *testing.F) {
 	w := newWorld(f)
 	eraseRecord(f, w, 8)

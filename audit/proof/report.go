@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Report is what Verify established. After an error it covers what was checked
+// Report is the result of Verify. After an error it covers what was checked
 // before the finding.
 type Report struct {
 	Run      string
@@ -22,8 +22,8 @@ type Report struct {
 	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
 	Head    merkle.Hash
 	Closing wal.Closing
-	// Sealed is the sealing time in the last manifest. Pause is the longest time between those of two manifests in a row,
-	// and Paused is the seq at which it began: the record of an old run that was given another end has one.
+	// Sealed is the sealing time in the last manifest. Pause is the longest time between those of two consecutive manifests,
+	// and Paused is the seq at which it began: a long pause shows that an old run may have been given another end.
 	Sealed  time.Time
 	Pause   time.Duration
 	Paused  uint64
@@ -32,36 +32,36 @@ type Report struct {
 	Losses  wal.Losses  // and their sums by stage
 	KeyName string      // of the key that signed
 	Copies  []Copied    // into and out of the workspace, in order
-	// Published is what the host's log says; nil if it was not asked.
+	// Published is the result for the host's log; nil if Verify did not use it.
 	Published *Published
-	Erasures  []statement.Erasure  // of records that are gone, in order of seq
-	Asked     []statement.Erasure  // of records that are still there
+	Erasures  []statement.Erasure  // of erased records, in order of seq
+	Asked     []statement.Erasure  // of records that still exist
 	Hosts     []statement.Host     // whose keys a trusted root of a fleet states
-	Rotations []statement.Rotation // that lead from a key that is trusted to another
+	Rotations []statement.Rotation // that lead from a trusted key to another
 	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and Selected the statement of
-	// that; nil if all are shown but those that were erased.
+	// that; nil if the bundle shows all that were not erased.
 	Withheld uint64
 	Selected *statement.Selected
 	Attached *statement.Attachments // files that are no part of the record; nil if there are none
 	Unknown  []string               // names of fields that this version does not know, at most 16
 }
 
-// Shown is how many records are there to be read.
+// Shown returns the number of readable records.
 func (r Report) Shown() uint64 { return r.Records - r.Withheld - uint64(len(r.Erasures)) }
 
-// Published is what Verify established about the host's log.
+// Published is the result of Verify for the host's log.
 type Published struct {
 	statement.Checkpoint
-	Witnesses []string // names of those whose cosignatures count
-	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
+	Witnesses []string // names of the witnesses whose cosignatures count
+	// Covered is how many records the checkpoint covers, and Tail how many are newer.
 	Covered, Tail uint64
-	Since         uint64 // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
+	Since         uint64 // size of the earlier checkpoint that the log continues, 0 if none was given
 	// Witnessed is when the run's last manifest is known to have been in the log: by the quorum of witnesses, or a
 	// stamp. Delay is the longest time from the seal of a manifest to such a moment. Zero without a trusted source of
 	// time.
 	Witnessed time.Time
 	Delay     time.Duration
-	SinceTime time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
-	Stamp     time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
+	SinceTime time.Time // time by which trusted witnesses had cosigned that one; zero if none did
+	Stamp     time.Time // of the checkpoint by an authority; zero if there is none or none was required
 	Authority string    // the subject of the stamping authority's certificate
 }

@@ -14,20 +14,20 @@ import (
 
 const (
 	maxRotations = 1000
-	// rotationGrace is how long after its retirement a key may still begin runs: a process
-	// that was just starting has loaded it before. It is also how long before a rotation its new key may seal: clocks
-	// are set back.
+	// rotationGrace is how long after its retirement a key may still begin runs, because a process
+	// may have loaded it before. It is also how long before a rotation the new key may seal, because clocks
+	// can be set back.
 	rotationGrace = 10 * time.Minute
 )
 
-// ring is the keys that are believed: those that the verifier pinned, and those that
-// statements of the pinned ones lead to.
+// ring is the set of trusted keys: those that the verifier pinned, and those that
+// their statements lead to.
 type ring struct {
 	pinned note.Verifiers
 	linked map[keyID]note.Verifier
 	next   map[keyID]statement.Rotation // by the old key
 	since  map[keyID]time.Time          // of the latest rotation that leads to the key
-	// named are keys that statements retire and that are not trusted here. Their signatures prove only that what they
+	// named are keys that statements retire and that are not trusted. Their signatures prove only that what they
 	// signed was not altered since.
 	named map[keyID]note.Verifier
 }
@@ -49,7 +49,7 @@ func (r *ring) knows(k keyID) bool {
 	return err == nil
 }
 
-// repeated returns the name of a statement that is another one again, and "" if none is.
+// repeated returns the name of a duplicate statement, or "".
 func repeated(all []signedFile) string {
 	seen := map[merkle.Hash]bool{}
 	for _, s := range all {
@@ -61,8 +61,8 @@ func repeated(all []signedFile) string {
 	return ""
 }
 
-// openSigned checks the one signature of a signed note that this package made. The id is that of the key; it is false
-// with a nil error if the key is unknown here.
+// openSigned checks the one signature of a signed note that this package made. The id is that of the key; the bool is
+// false with a nil error if the key is unknown.
 func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {
 	n, err = statement.OpenNote(signed, r)
 	var unknown *note.UnverifiedNoteError
@@ -82,7 +82,7 @@ func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, er
 }
 
 // link adds the keys to which the statements lead from trusted ones. A chain that begins with an unknown key adds none,
-// and is no finding.
+// and is not a finding.
 func (r *ring) link(statements []signedFile) (used []statement.Rotation, err error) {
 	if len(statements) > maxRotations {
 		return nil, verdict.Broken(verdict.ErrBundleSize, 0, "", "%d rotations of keys, at most %d", len(statements), maxRotations)
@@ -127,7 +127,7 @@ func (r *ring) rotation(s signedFile) (rotation statement.Rotation, known bool, 
 	return rotation, true, r.retire(by, rotation, s.file)
 }
 
-// follow takes up the keys that rotations lead to, which were checked: of each chain the first comes first.
+// follow adds the keys that verified rotations lead to: the statements of each chain are in order.
 func (r *ring) follow(rotations []statement.Rotation) error {
 	for _, one := range rotations {
 		old, err := statement.ParseVerifier(one.Old)
@@ -143,7 +143,7 @@ func (r *ring) follow(rotations []statement.Rotation) error {
 	return nil
 }
 
-// retire takes up the key that follows one that is believed.
+// retire adds the successor of a trusted key.
 func (r *ring) retire(by keyID, rotation statement.Rotation, file string) error {
 	next, err := statement.ParseVerifier(rotation.New)
 	if err != nil {

@@ -32,7 +32,7 @@ func keyOf(t testing.TB, k hostkey.Key) key {
 	return key{k, k.Public, note.VerifierList(v)}
 }
 
-// rotatedWorld has a run from before a rotation of the key and one from after two more.
+// rotatedWorld has a run from before a rotation of the key and one from after two more rotations.
 func rotatedWorld(t *testing.T) (w *world, keys []key, dir string) {
 	dir = filepath.Join(t.TempDir(), "keys")
 	first := keyIn(t, dir)
@@ -85,7 +85,7 @@ func TestRotation(t *testing.T) {
 	}
 	_, err = one.verify(t, trust(0))
 	check(t, err)
-	_, err = one.verify(t, trust(3)) // the new key does not speak for the old one
+	_, err = one.verify(t, trust(3)) // the new key does not attest for the old one
 	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	v, err := note.NewVerifier(keys[0].public)
 	check(t, err)
@@ -142,7 +142,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestRetired has a retired key sign a run that began long after.
+// TestRetired: a retired key signs a run that began long after its retirement.
 func TestRetired(t *testing.T) {
 	old, next := newKey(t), newKey(t)
 	l := &treeLog{signer: old.signer}
@@ -170,7 +170,7 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// TestTwoKeysOneRun has a run whose process died and that is closed after a rotation.
+// TestTwoKeysOneRun: a run whose process died is closed after a rotation.
 func TestTwoKeysOneRun(t *testing.T) {
 	w, keys, _ := rotatedWorld(t)
 	dir := clone(t, w.one)
@@ -189,7 +189,7 @@ func TestTwoKeysOneRun(t *testing.T) {
 	check(t, err)
 }
 
-// resignAs gives a signed note another key's signature in place of its own.
+// resignAs replaces the signature of a signed note by another key's.
 func resignAs(t testing.TB, signed []byte, k key) []byte {
 	t.Helper()
 	out, err := note.Sign(&note.Note{Text: textOf(signed)}, k.signer)

@@ -104,7 +104,7 @@ func verifyDir(t testing.TB, dir string, trusted note.Verifiers) (proof.Report, 
 	return proof.Verify(context.Background(), e, proof.Trust{Keys: trusted, Unlogged: true})
 }
 
-// wants fails unless err is the outcome and the finding, and names the seq.
+// wants fails unless err has the outcome, the finding and the seq.
 func wants(t testing.TB, err, outcome, finding error, seq uint64) {
 	t.Helper()
 	var v *verdict.Verdict
@@ -118,7 +118,7 @@ func wants(t testing.TB, err, outcome, finding error, seq uint64) {
 	}
 }
 
-// frame is written as package wal documents it, without its code.
+// frame encodes a frame as package wal documents it, without its code.
 type frame struct {
 	salt   [16]byte
 	record []byte
@@ -168,7 +168,7 @@ func edit(t testing.TB, path string, change func([]byte) []byte) {
 	check(t, os.WriteFile(path, change(data), 0o600))
 }
 
-// reframe rewrites a segment's frames, with checksums that are right.
+// reframe rewrites a segment's frames, with correct checksums.
 func reframe(t testing.TB, path string, change func([]frame) []frame) {
 	t.Helper()
 	edit(t, path, func(b []byte) []byte { return encode(change(decode(t, b))) })
@@ -199,7 +199,7 @@ func resign(t testing.TB, path string, k key, change func(string) string) {
 	})
 }
 
-// craft writes a run as a host would that signs nonsense: one segment of the given records.
+// craft writes a run as a host that signs invalid data would: one segment of the given records.
 func craft(t testing.TB, k key, change func(*wal.Segment), records ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -220,7 +220,7 @@ func craft(t testing.TB, k key, change func(*wal.Segment), records ...string) (d
 	return dir
 }
 
-// sumOf returns the checksum field that fits a frame.
+// sumOf returns the checksum field of a frame.
 func sumOf(frame []byte) []byte {
 	sum := crc32.Checksum(append(bytes.Clone(frame[4:8]), frame[12:]...), crc32.MakeTable(crc32.Castagnoli))
 	return binary.LittleEndian.AppendUint32(nil, sum)

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Sealed is a segment as evidence has it. The records are those that its manifest lists; the manifest's signature is
+// Sealed is a segment of the evidence. The records are those that its manifest lists; the manifest's signature is
 // not checked.
 type Sealed struct {
 	statement.Manifest
@@ -22,8 +22,8 @@ type Sealed struct {
 	Withheld []uint64 // seqs of the records that a bundle does not show
 }
 
-// Sealed yields the segments of the run in order. A segment that is not what its manifest lists, and one of another run
-// than the first, is a *verdict.Verdict and ends the sequence. Verify checks the signatures and everything else.
+// Sealed yields the segments of the run in order. It stops with a *verdict.Verdict at a segment that does not match its
+// manifest or is of another run than the first. Verify checks the signatures and everything else.
 func (e *Evidence) Sealed(ctx context.Context) iter.Seq2[Sealed, error] {
 	return func(yield func(Sealed, error) bool) {
 		firsts, err := e.list(wal.ManifestSuffix)

@@ -19,30 +19,30 @@ import (
 // maxWorkers bounds the number of segments that are in memory together.
 const maxWorkers = 4
 
-// part is what one segment was found to hold. It does not know what stands before it.
+// part is the result for one segment, without its predecessors.
 type part struct {
-	err         error // why it does not hold; the rest is then of no use
+	err         error // why it does not hold; the other fields are then unused
 	file        string
 	first, last uint64
 	count       int
 	began       time.Time  // of the first record
-	oldest      *time.Time // of all records that are shown; nil if there is none
-	holes       []hole     // between its own records
+	oldest      *time.Time // of all shown records; nil if there is none
+	holes       []hole     // between records of this segment
 	gaps        []gap
 	copies      []copyClaim
 	losses      wal.Losses
-	present     []uint64 // seqs of records whose erasure is stated
+	present     []uint64 // seqs of existing records whose erasure is stated
 	erased      []proven
 	withheld    []proven
-	strange     *verdict.Verdict // a record that a newer version wrote: its statements of losses and copies are not understood
+	strange     *verdict.Verdict // a record of a newer version: its declared losses and copies are unknown
 }
 
 type gap struct {
 	audit.Gap
-	excuse bool // the host's log said so: a guest has no say in what the log lost
+	excuse bool // declared by the host: a guest cannot declare losses of the log
 }
 
-// checkAll returns when all workers are done.
+// checkAll returns when all workers have ended.
 func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]part, error) {
 	parts := make([]part, len(manifests))
 	var due atomic.Int64
@@ -62,8 +62,8 @@ func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]par
 	return parts, ctx.Err()
 }
 
-// worker checks one segment after the other. What it shares with
-// others is only read.
+// worker checks segments, one at a time. It only reads what it shares with
+// others.
 type worker struct {
 	prover   *prover
 	erasures erasures
@@ -90,7 +90,7 @@ func (w *worker) check(m signed) part {
 	return p
 }
 
-// records checks what the frames say; their bytes are proven already.
+// records checks the contents of the frames, whose bytes are already proven.
 func (w *worker) records(p *part, frames []proven) error {
 	for i, f := range frames {
 		switch {

@@ -12,13 +12,13 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Selection names the records that a bundle shows. Of the others it has only the leaf and the place. Records on which
-// the check of the whole rests, those of kind run and gap, are always shown.
+// Selection selects the records that a bundle shows. Of the others it has only leaf and position. Records
+// that verification needs, those of kind run and gap, are always shown.
 type Selection struct {
 	Shows func(seq uint64) bool
-	// Context shows what explains the others as well: steps, policies, operations on the VM and findings.
+	// Context also shows records that explain the others: steps, policies, operations on the VM and findings.
 	Context bool
-	What    string // names the selection for people, such as "seq 40 to 60"
+	What    string // describes the selection to users, such as "seq 40 to 60"
 }
 
 // shows reports whether a record is to be shown.
@@ -32,7 +32,7 @@ func (s Selection) shows(seq uint64, k audit.Kind) bool {
 	return s.Shows(seq)
 }
 
-// selected returns a segment in which only the selection is in clear. The segment has to match its manifest: otherwise
+// selected returns a segment that shows only the selection. The segment must match its manifest: otherwise
 // it would be unclear which bytes to leave out.
 func (b *bundler) selected(name string) ([]byte, error) {
 	first, _ := wal.ParseName(name, wal.SegmentSuffix)
@@ -55,7 +55,7 @@ func (b *bundler) selected(name string) ([]byte, error) {
 	return b.hide(m, data, frames)
 }
 
-// hide returns the segment's frames, those that are not selected as withheld ones of the same length.
+// hide returns the segment's frames; those that are not selected become withheld ones of the same length.
 func (b *bundler) hide(m statement.Manifest, data []byte, frames []proven) (out []byte, err error) {
 	scanner := schema.NewScanner(schema.New())
 	for _, f := range frames {

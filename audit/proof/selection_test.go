@@ -33,7 +33,7 @@ func (w *world) selection(t testing.TB, dir string, s *proof.Selection) files {
 	return unpack(t, b.Bytes())
 }
 
-// spans are where the frames of a segment begin and end, by the format as it is documented.
+// spans returns the offsets at which the frames of a segment begin and end, by the documented format.
 func spans(data []byte) (all [][2]int) {
 	for i := 0; i < len(data); {
 		end := i + 29 + int(binary.LittleEndian.Uint32(data[i+4:]))
@@ -80,7 +80,7 @@ func TestSelection(t *testing.T) {
 	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrNoEvidence, 0)
 }
 
-// TestSelectionContext: what the check rests on is shown always, and what explains if asked for.
+// TestSelectionContext: records that verification needs are always shown, explanatory ones on request.
 func TestSelectionContext(t *testing.T) {
 	k := newKey(t)
 	w := &world{key: k, log: &treeLog{signer: k.signer}}
@@ -297,7 +297,7 @@ func TestAttachments(t *testing.T) {
 }
 
 // FuzzSelection changes one file of a bundle that withholds records. It then does not hold, or
-// says the same.
+// has the same report.
 func FuzzSelection(f *testing.F) {
 	w := newWorld(f)
 	truth := w.selection(f, w.one, seqs(4, 9))
@@ -318,7 +318,7 @@ func FuzzSelection(f *testing.F) {
 	})
 }
 
-// FuzzStatements wants whatever is parsed to be canonical.
+// FuzzStatements checks that every text that is parsed is canonical.
 func FuzzNotes(f *testing.F) {
 	w := newWorld(f)
 	f.Add(textOf(w.selection(f, w.one, seqs(4, 9))["selection"]))

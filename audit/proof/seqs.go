@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ParseSelection returns the selection of records by their seqs, each text one seq or a span such as 40-60.
+// ParseSelection returns the selection of the given seqs; each text is one seq or a range such as 40-60.
 func ParseSelection(texts []string) (*Selection, error) {
 	type span struct{ first, last uint64 }
 	var spans []span

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestParseSelection: single seqs and spans select what they name, and anything else is refused.
+// TestParseSelection: single seqs and ranges select what they name, and anything else is refused.
 func TestParseSelection(t *testing.T) {
 	for texts, want := range map[string]string{
 		"3":                   "3",

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Signers returns how the keys that signed the manifests of the run in dir begin, "NAME+HASH+", each once and in
-// order. Nothing is verified.
+// Signers returns the prefixes "NAME+HASH+" of the keys that signed the manifests of the run in dir, each once and in
+// order. It verifies nothing.
 func Signers(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix))
 	if err != nil {

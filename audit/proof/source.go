@@ -12,17 +12,17 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// source is where the proofs about the host's log come from: the log, or a bundle's files.
+// source provides the proofs about the host's log, from the log or from a bundle's files.
 // Its errors are verdicts, or ctx's.
 type source interface {
 	// checkpoint returns the signed note; nil if there is none.
 	checkpoint(ctx context.Context) ([]byte, error)
-	// include returns the proof about an entry under a checkpoint. The error is errTail if the
-	// entry is not under it, where that is no finding by itself.
+	// include returns the proof for an entry under a checkpoint. The error is errTail if the
+	// checkpoint does not cover the entry and that alone is not a finding.
 	include(ctx context.Context, name string, entry []byte, c signedCheckpoint) (inclusion, error)
-	// continues returns the proof that the log went on from a tree of size old to c.
+	// continues returns the proof that c's tree extends that of size old.
 	continues(ctx context.Context, old uint64, c signedCheckpoint) ([]merkle.Hash, error)
-	// since returns an earlier checkpoint that came with the evidence; nil if none did.
+	// since returns an earlier checkpoint from the evidence; nil if there is none.
 	since() ([]byte, error)
 	// stamp returns the RFC 3161 response over the checkpoint; nil if there is none.
 	stamp() ([]byte, error)
@@ -32,7 +32,7 @@ type source interface {
 
 var errTail = errors.New("not under the checkpoint")
 
-// fromLog asks the host's log.
+// fromLog uses the host's log.
 type fromLog struct{ evidence *Evidence }
 
 func (s fromLog) checkpoint(ctx context.Context) ([]byte, error) {
@@ -74,7 +74,7 @@ func (s fromLog) continues(ctx context.Context, old uint64, c signedCheckpoint) 
 func (s fromLog) since() ([]byte, error) { return nil, nil }
 func (s fromLog) stamp() ([]byte, error) { return s.evidence.Stamp, nil }
 
-// earlier asks the past as a bundle would.
+// earlier uses Past as WriteBundle does.
 func (s fromLog) earlier(ctx context.Context, manifests []signed, c signedCheckpoint) (map[uint64]earlier, error) {
 	if s.evidence.Past == nil {
 		return nil, nil
@@ -92,10 +92,10 @@ func (s fromLog) earlier(ctx context.Context, manifests []signed, c signedCheckp
 	return all, s.failed(ctx, err)
 }
 
-// fromFiles reads what a bundle brought along.
+// fromFiles uses a bundle's files.
 type fromFiles struct{ evidence *Evidence }
 
-// file reads a file that need not be there.
+// file reads an optional file.
 func (s fromFiles) file(name string, limit int64) ([]byte, error) {
 	data, err := s.evidence.read(name, limit)
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 // stamped checks the RFC 3161 time stamp over the checkpoint's bytes, with the cosignatures
-// that it had when it was stamped. Where no authority is trusted, a stamp says nothing, whatever it holds.
+// that it had when it was stamped. If no authority is trusted, a stamp proves nothing.
 func (l *logCheck) stamped(_ context.Context) error {
 	response, err := l.src.stamp()
 	switch {
@@ -43,7 +43,7 @@ func (l *logCheck) stamped(_ context.Context) error {
 	return nil
 }
 
-// authorities are those whose time stamps count; without roots none does.
+// authorities are the trusted time-stamping authorities; without roots there are none.
 type authorities struct{ roots *x509.CertPool }
 
 // stampedOver opens a stamp and checks that it is over a checkpoint's bytes.
@@ -72,8 +72,8 @@ func (a authorities) over(file string, response, checkpoint []byte) (time.Time, 
 	return t.Time.UTC(), nil
 }
 
-// accept checks that the signer's certificate is for time stamps alone, marked critical (RFC 3161, section 2.3), and
-// was issued by an authority that is trusted.
+// accept checks that the signer's certificate is for time stamping only, marked critical (RFC 3161, section 2.3), and
+// was issued by a trusted authority.
 func (a authorities) accept(t *timestamp.Timestamp, signer *x509.Certificate) error {
 	_, err := signer.Verify(x509.VerifyOptions{
 		Roots: a.roots, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
@@ -88,7 +88,7 @@ func (a authorities) accept(t *timestamp.Timestamp, signer *x509.Certificate) er
 			return nil
 		}
 	}
-	return errors.New("its certificate is not one for time stamps alone")
+	return errors.New("its certificate is not for time stamping only")
 }
 
 func pool(certificates []*x509.Certificate) *x509.CertPool {

@@ -25,7 +25,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// authority is a time stamp authority under a root of its own.
+// authority is a time-stamping authority with its own root.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate

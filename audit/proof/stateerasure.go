@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// StateErasure signs e and keeps the statement in the run's directory, durable when it
-// returns. If the same record's erasure was stated before, it returns the statement of then.
+// StateErasure signs e and durably stores the statement in the run's directory. If the same record's
+// erasure was already stated, it returns the earlier statement.
 func StateErasure(dir string, e statement.Erasure, s note.Signer) (signed []byte, err error) {
 	path := filepath.Join(dir, statement.ErasureName(e.Seq))
 	signed, err = regular.ReadFile(path)

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// TestUnreadableStatements: nothing is signed that verify would refuse for good.
+// TestUnreadableStatements: the host signs nothing that verify would always refuse.
 func TestUnreadableStatements(t *testing.T) {
 	w := newWorld(t)
 	frame := frameOf(t, w.one, 8)

@@ -13,12 +13,12 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// clockSkew is how far the clocks of a host and of its witnesses may be apart, with what passes between
+// clockSkew bounds the difference between the clocks of a host and its witnesses, including the time between
 // the seal of a segment and its entry in the host's log.
 const clockSkew = 5 * time.Minute
 
-// backdated finds manifests that came into the log after the checkpoint that the verifier kept, and state that they
-// were sealed before it, or have records with times that are older still; and erasures that state such a time.
+// backdated finds manifests that were logged after the checkpoint that the verifier kept, and state a sealing time
+// before it, or have records with even older times; and erasures that state such a time.
 func (l *logCheck) backdated(context.Context) error {
 	p := l.v.report.Published
 	if p.SinceTime.IsZero() {
@@ -48,24 +48,24 @@ func (l *logCheck) backdated(context.Context) error {
 	return nil
 }
 
-// younger is the finding about an entry that is not under the checkpoint that the verifier kept.
+// younger returns the finding for an entry that the checkpoint which the verifier kept does not cover.
 func (l *logCheck) younger(file string, index uint64, says string) error {
 	p := l.v.report.Published
 	return verdict.Broken(verdict.ErrBackdated, 0, file, "%s; at %s the log had %d entries and not this one, which is entry %d",
 		says, p.SinceTime.Format(time.RFC3339), p.Since, index)
 }
 
-// DefaultWithin is the time after its stated sealing within which a manifest has to be in the log, as witnesses saw it,
-// unless the verifier demands another time: a host can be without its witnesses for a while.
+// DefaultWithin is the time after its stated sealing within which the log must have a manifest, as witnessed,
+// unless the verifier requires another: a host may lose contact with its witnesses for a while.
 const DefaultWithin = 24 * time.Hour
 
-// dated is a checkpoint with a time that the verifier believes.
+// dated is a checkpoint with a time that the verifier trusts.
 type dated struct {
 	size uint64
 	at   time.Time
 }
 
-// timely checks that each manifest was in the log soon after its stated sealing: by the checkpoints that were shown,
+// timely checks that each manifest was logged soon after its stated sealing, by the checkpoints that were shown
 // and by the last one.
 func (l *logCheck) timely(ctx context.Context) error {
 	shown, err := l.shownCheckpoints(ctx)
@@ -83,7 +83,7 @@ func (l *logCheck) timely(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(l.v.manifests[j].index, l.v.manifests[i].index) })
-	var first time.Time // of the checkpoints that cover the manifest and those behind it
+	var first time.Time // of the checkpoints that cover the manifest and the later ones
 	seen := map[int]time.Time{}
 	for _, i := range order {
 		for ; len(shown) > 0 && shown[0].size > l.v.manifests[i].index; shown = shown[1:] {
@@ -98,7 +98,7 @@ func (l *logCheck) timely(ctx context.Context) error {
 	return l.late(seen)
 }
 
-// late judges the times at which manifests are known to have been in the log.
+// late checks the times at which manifests are known to have been logged.
 func (l *logCheck) late(seen map[int]time.Time) error {
 	p := l.v.report.Published
 	within := cmp.Or(l.v.trust.Within, DefaultWithin)
@@ -122,7 +122,7 @@ func (l *logCheck) late(seen map[int]time.Time) error {
 	return nil
 }
 
-// shownCheckpoints checks the earlier checkpoints, and returns those that have a time, the last one among them.
+// shownCheckpoints verifies the earlier checkpoints, and returns those with a time, including the last one.
 func (l *logCheck) shownCheckpoints(ctx context.Context) ([]dated, error) {
 	var shown []dated
 	if n, err := note.Open(l.cp.note, cosigners{l.v.ring, l.v.trust.Witnesses}); err == nil {
@@ -150,7 +150,7 @@ func (l *logCheck) shownCheckpoints(ctx context.Context) ([]dated, error) {
 	return shown, nil
 }
 
-// earlier checks a checkpoint that is to show that m was in the log.
+// earlier verifies a checkpoint that shows that m was logged.
 func (l *logCheck) earlier(file string, e earlier, m signed) (dated, error) {
 	old, n, err := l.witnesses.open(file, e.checkpoint, l.v.ring)
 	switch {

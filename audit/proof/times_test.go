@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// runOn writes a closed run of three segments that says it was sealed on a day.
+// runOn writes a closed run of three segments whose stated sealing time is on the given day.
 func runOn(t testing.TB, k key, run string, at time.Time) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), run)
@@ -37,14 +37,14 @@ func runOn(t testing.TB, k key, run string, at time.Time) (dir string) {
 	return dir
 }
 
-// rewritten is a host with a run of last year, whose past was written again today under the same id.
+// rewritten is a host with a run of last year that an attacker has written again today, with the same id.
 type rewritten struct {
 	key
 	log      *treeLog
 	witness  prooftest.Witness
 	then     time.Time
-	past     prooftest.Past // first a checkpoint over the genuine run
-	kept     []byte         // one of an hour later
+	past     prooftest.Past // begins with a checkpoint over the genuine run
+	kept     []byte         // one from an hour later
 	genuine  string
 	replaced string
 }
@@ -69,7 +69,7 @@ func (r *rewritten) trust() proof.Trust {
 	return proof.Trust{Keys: r.trusted, Witnesses: []note.Verifier{r.witness}, Quorum: 1}
 }
 
-// inLog judges a run against the log itself.
+// inLog verifies a run with the log itself.
 func (r *rewritten) inLog(t testing.TB, dir string, trust proof.Trust) (proof.Report, error) {
 	t.Helper()
 	e, err := proof.OpenDir(dir)
@@ -114,7 +114,7 @@ func TestBackdated(t *testing.T) {
 		})
 	}
 
-	// Without a witness there is no time of the kept checkpoint.
+	// Without a witness the kept checkpoint has no time.
 	r, err = w.inLog(t, w.replaced, proof.Trust{Keys: w.trusted, Since: w.kept})
 	check(t, err)
 	if !r.Published.SinceTime.IsZero() {
@@ -131,7 +131,7 @@ func (r *rewritten) bundle(t testing.TB, dir string) files {
 	return unpack(t, b.Bytes())
 }
 
-// TestLate: an attacker who rewrites the past finds no witness that saw it then.
+// TestLate: an attacker who rewrites an old run has no witness from that time.
 func TestLate(t *testing.T) {
 	w := newRewritten(t)
 	late := func(t *testing.T, err error) { t.Helper(); wants(t, err, verdict.ErrDoesNotHold, verdict.ErrLate, 0) }
@@ -208,7 +208,7 @@ func TestLate(t *testing.T) {
 		})
 	}
 	t.Run("two witnesses", func(t *testing.T) {
-		// The second one has seen the log only today: it gives no old time.
+		// The second witness has seen the log only today: it proves no old time.
 		w := newRewritten(t)
 		second := prooftest.NewWitness(t, "second.example")
 		w.log.publish(t, w.witness.On(time.Now()), second.On(time.Now()))
@@ -258,7 +258,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestOldRecords: a run that was sealed today, as it says, has records that say they are older.
+// TestOldRecords: a run with a stated sealing time of today has records with older times.
 func TestOldRecords(t *testing.T) {
 	now := time.Now().UTC()
 	for name, c := range map[string]struct {
@@ -310,7 +310,7 @@ func TestOldRecords(t *testing.T) {
 	}
 }
 
-// TestFirstSecond: a record of the first second of year 1, a time like any other, is old.
+// TestFirstSecond: a record with a time in the first second of year 1 is old.
 func TestFirstSecond(t *testing.T) {
 	k, w := newKey(t), prooftest.NewWitness(t, "witness.example")
 	log := &treeLog{signer: k.signer}
@@ -328,7 +328,7 @@ func TestFirstSecond(t *testing.T) {
 	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrLate, 0)
 }
 
-// addPath puts one more hash into the proof of an earlier checkpoint.
+// addPath adds a hash to the proof of an earlier checkpoint.
 func addPath(t *testing.T, data []byte) []byte {
 	t.Helper()
 	at := bytes.Index(data, []byte("\n\n"))
@@ -336,7 +336,7 @@ func addPath(t *testing.T, data []byte) []byte {
 	return slices.Concat(data[:at+1], []byte(base64Of(h)+"\n"), data[at+1:])
 }
 
-// TestFirstCheckpointsShared: the manifests of a long run share checkpoints, and each is shown to be in the log in time.
+// TestFirstCheckpointsShared: the manifests of a long run share checkpoints, and each is shown to have been logged in time.
 func TestFirstCheckpointsShared(t *testing.T) {
 	k := newKey(t)
 	w := prooftest.NewWitness(t, "witness.example")

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Trust is whom a verifier believes and what it demands. Only Keys is required.
+// Trust has the keys that a verifier trusts and its requirements. Only Keys is required.
 type Trust struct {
 	// Keys are those of hosts, from a separate trusted channel, not from the evidence.
 	Keys note.Verifiers
-	// Fleets are root keys of fleets: what one of them states to be a host's key, in a bundle, is
+	// Fleets are root keys of fleets: keys that one of them states to be a host's, in a bundle, are
 	// trusted like Keys. Nil: none.
 	Fleets note.Verifiers
 	// Witnesses are those whose cosignatures count (C2SP tlog-cosignature, cosignature/v1),
@@ -19,16 +19,16 @@ type Trust struct {
 	Witnesses []note.Verifier
 	Quorum    int
 	// Since is an earlier checkpoint of the host's log that the verifier kept: the log must
-	// have gone on from there. Nil: none was kept.
+	// continue it. Nil: none was kept.
 	Since []byte
-	// Within is the time after its stated sealing within which each manifest has to be in the log, by the time that the
-	// quorum of Witnesses, or an authority, gives. 0: DefaultWithin.
+	// Within is the time after its stated sealing within which each manifest must be logged, by the time of the
+	// quorum of Witnesses, or of an authority. 0: DefaultWithin.
 	Within time.Duration
-	// Authorities are roots of time stamp authorities (RFC 3161); nil: a stamp is not looked
-	// at. With Stamped a stamp must be there.
+	// Authorities are roots of time-stamping authorities (RFC 3161); nil: stamps are
+	// ignored. With Stamped there must be a stamp.
 	Authorities *x509.CertPool
 	Stamped     bool
-	// Unlogged accepts a bundle without a checkpoint, as Custody wrote before there was a
-	// host's log. It then proves no more than the signatures of its manifests do.
+	// Unlogged accepts a bundle without a checkpoint, which Custody wrote before it had a
+	// host log. It then proves no more than the signatures of its manifests do.
 	Unlogged bool
 }

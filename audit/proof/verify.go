@@ -11,10 +11,10 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Verify checks evidence against the keys, witnesses and time in trust: every signature, the chain of manifests, every
-// record against its leaf and root, its form, the seqs, the gaps, what was erased, and the host's log on all of it. A
+// Verify verifies evidence with the keys, witnesses and times in trust: every signature, the chain of manifests, every
+// record against its leaf and root, its form, the seqs, the gaps, the erasures, and the entries of the host's log. A
 // nil error means that it holds from the first record to the closing manifest. Any error is a *verdict.Verdict, or ctx's.
-// Findings that leave the question open are returned only if there is no other.
+// Verify returns a finding that leaves the question open only if there is no other.
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := newVerifier(e, t)
 	b := bundleCheck{v: v}
@@ -36,7 +36,7 @@ func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	return v.report, nil
 }
 
-// verifier is what the phases of Verify share: whom the keys make known, the statements that were read, and the result
+// verifier is the state of Verify: the trusted keys, the statements that were read, and the result
 // so far.
 type verifier struct {
 	evidence *Evidence
@@ -70,7 +70,7 @@ func (v *verifier) doubt(d *verdict.Verdict) {
 	}
 }
 
-// keys takes up the keys that fleets' roots state, and follows the rotations from all that are trusted.
+// keys adds the keys that fleets' roots state, and follows the rotations from all trusted keys.
 func (v *verifier) keys(context.Context) (err error) {
 	hosts, err := v.evidence.hosts()
 	if err != nil {
@@ -104,8 +104,8 @@ func (v *verifier) chain(context.Context) (err error) {
 	return v.selection()
 }
 
-// hostKey checks that the key which a bundle names is one of those behind it: it proves
-// nothing, but a reader may look at it.
+// hostKey checks that a key of the run's chain is the one that a bundle names: it proves
+// nothing, but a reader may rely on it.
 func (v *verifier) hostKey() error {
 	if !v.evidence.bundle {
 		return nil
@@ -126,8 +126,8 @@ func (v *verifier) hostKey() error {
 	return nil
 }
 
-// early checks that a manifest states no sealing time before the rotation that leads to the key which signed it: the key
-// that the host had then is gone, and cannot sign another history of that time.
+// early checks that a manifest states no sealing time before the rotation that leads to the key which signed it: the
+// previous key is gone, and cannot sign another history of that time.
 func (v *verifier) early(m signed) error {
 	since, ok := v.ring.since[m.key]
 	if !ok || !m.SealedAt.Before(since.Add(-rotationGrace)) {
@@ -145,10 +145,10 @@ func (v *verifier) firsts() map[uint64]bool {
 	return firsts
 }
 
-// witnessedFiles are those that a stamp may stand beside.
+// witnessedFiles are the files that a stamp may accompany.
 func (v *verifier) witnessedFiles() map[uint64]bool {
 	known := map[uint64]bool{}
-	numbers, _ := v.evidence.list(witnessedSuffix) // strays reads them too, and reports what is wrong
+	numbers, _ := v.evidence.list(witnessedSuffix) // strays lists them too, and reports errors
 	for _, n := range numbers {
 		known[n] = true
 	}

@@ -195,14 +195,14 @@ func TestTamper(t *testing.T) {
 	}
 }
 
-// replacePrev gives a manifest's text another prev.
+// replacePrev replaces prev in a manifest's text.
 func replacePrev(text string) string {
 	before, after, _ := strings.Cut(text, `"prev":"`)
 	return before + `"prev":"` + strings.Repeat("ab", 32) + after[64:]
 }
 
-// TestFlipEveryByte flips each byte of a segment and of its manifest: the
-// segment's flips name the very record, and none of them goes unseen.
+// TestFlipEveryByte flips each byte of a segment and of its manifest: a flip in the
+// segment names the exact record, and every flip is detected.
 func TestFlipEveryByte(t *testing.T) {
 	k := newKey(t)
 	run := newRun(t, k, "r-one")
@@ -281,7 +281,7 @@ func TestCannotBeJudged(t *testing.T) {
 	})
 }
 
-// TestSignedNonsense has a host sign what no log of ours writes.
+// TestSignedNonsense: Verify refuses invalid data with valid signatures of the host.
 func TestSignedNonsense(t *testing.T) {
 	k := newKey(t)
 	rec := func(seq int, rest string) string {

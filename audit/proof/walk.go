@@ -13,27 +13,27 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// The format of frames, as package wal documents it. It is defined here a second time: the verifier should not
+// The format of frames, as package wal documents it. It is defined here again, because the verifier should not
 // share code with the writer.
 const (
 	frameMagic  = "CWF1"
 	erasedMagic = "CWE1"
-	frameBody   = 12 // where what is summed up begins
-	frameRecord = 29 // where the record begins
-	erasedRun   = 41 // where an erased frame has the run's name
+	frameBody   = 12 // offset of the checksummed bytes
+	frameRecord = 29 // offset of the record
+	erasedRun   = 41 // offset of the run's name in an erased frame
 
 )
 
-// proven is a frame whose leaf is the one that was signed.
+// proven is a frame whose leaf is the signed one.
 type proven struct {
 	seq    uint64
 	leaf   merkle.Hash
-	record []byte // nil if it was erased, or is withheld
-	// withheld is set where the exporter of a bundle did not show the record.
+	record []byte // nil if it was erased or is withheld
+	// withheld is set if the exporter of a bundle withheld the record.
 	withheld bool
 }
 
-// walker reads the frames of a run's segments. Its buffers are used again and again; it is
+// walker reads the frames of a run's segments. It reuses its buffers and is
 // not safe for concurrent use.
 type walker struct {
 	head   []byte // of every record of the run, up to its seq
@@ -47,7 +47,7 @@ func newWalker(run string) *walker {
 }
 
 // walk returns the frames of a segment if all match the leaves, which the caller has compared with the signed root.
-// Otherwise compare finds what is wrong. The frames hold until the next call and share memory with data.
+// Otherwise compare finds the difference. The frames are valid until the next call and share memory with data.
 func (w *walker) walk(data []byte, leaves []merkle.Hash) ([]proven, bool) {
 	w.frames = w.frames[:0]
 	for _, leaf := range leaves {
@@ -87,7 +87,7 @@ func (w *walker) frame(b []byte, leaf merkle.Hash) (f proven, ok bool) {
 	return f, false
 }
 
-// seq reads the seq of a record that begins as all records of the run do.
+// seq parses the seq of a record that begins like all records of the run.
 func (w *walker) seq(record []byte) (uint64, bool) {
 	rest, ok := bytes.CutPrefix(record, w.head)
 	if !ok || len(rest) == 0 || rest[0] == '0' {
@@ -108,7 +108,7 @@ func (w *walker) seq(record []byte) (uint64, bool) {
 	return seq, n > 0
 }
 
-// erased reads the seq of a record that is gone: leaf, seq, the run's name, zeros.
+// erased parses the body of an erased record's frame: leaf, seq, the run's name, zeros.
 func (w *walker) erased(b []byte, leaf merkle.Hash) (uint64, bool) {
 	body := b[frameBody:]
 	end := erasedRun + len(w.run)
@@ -124,9 +124,9 @@ func (w *walker) erased(b []byte, leaf merkle.Hash) (uint64, bool) {
 	return seq, seq > 0 && seq <= statement.MaxSeq
 }
 
-const withheldMagic = "CWH1" // a frame as that of an erased record, of one that the exporter did not show
+const withheldMagic = "CWH1" // of a frame like that of an erased record, for a record that the exporter withheld
 
-// goneBody is what stands in a frame whose record is not there: leaf, seq, run, zeros.
+// goneBody returns the body of a frame without its record: leaf, seq, run, zeros.
 func goneBody(leaf merkle.Hash, seq uint64, run string, size int) []byte {
 	body := make([]byte, size)
 	copy(body, leaf[:])
@@ -136,8 +136,8 @@ func goneBody(leaf merkle.Hash, seq uint64, run string, size int) []byte {
 	return body
 }
 
-// unmask returns a segment in which what is withheld looks erased, for readers that know
-// nothing of bundles, and where those frames begin. The magic is not in a frame's checksum.
+// unmask returns a segment in which withheld records look erased, for readers without support for
+// bundles, and the offsets of those frames. A frame's checksum does not cover the magic.
 func unmask(data []byte) (same []byte, masked map[int64]bool) {
 	masked = map[int64]bool{}
 	for at := 0; len(data)-at >= frameRecord; {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// witnesses judges checkpoints by the keys of the host and of the witnesses that are trusted.
+// witnesses verifies checkpoints with the keys of the host and of the trusted witnesses.
 type witnesses struct {
 	host   string // the name of the host's keys
 	ring   *ring
@@ -24,7 +24,7 @@ func (w witnesses) has(k keyID) bool {
 	return slices.ContainsFunc(w.list, func(v note.Verifier) bool { return idOf(v) == k })
 }
 
-// cosigners are the keys that may stand under a checkpoint: the host's and the witnesses'.
+// cosigners are the keys that may sign a checkpoint: the host's and the witnesses'.
 type cosigners struct {
 	host note.Verifiers
 	list []note.Verifier
@@ -40,8 +40,8 @@ func (c cosigners) Verifier(name string, hash uint32) (note.Verifier, error) {
 	return c.host.Verifier(name, hash)
 }
 
-// open checks that one of the host's keys signed a checkpoint. The note has the signatures of witnesses that are
-// trusted.
+// open checks that one of the host's keys signed a checkpoint. The returned note has the signatures of trusted
+// witnesses.
 func (w witnesses) open(file string, signed []byte, host note.Verifiers) (statement.Checkpoint, *note.Note, error) {
 	n, err := statement.OpenNote(signed, cosigners{host, w.list})
 	var unknown *note.UnverifiedNoteError
@@ -68,7 +68,7 @@ func (w witnesses) open(file string, signed []byte, host note.Verifiers) (statem
 	return c, n, nil
 }
 
-// counted returns the signatures of a checkpoint that count, one of each key. The host's own do not.
+// counted returns the signatures of a checkpoint that count, one for each key, without the host's.
 func (w witnesses) counted(n *note.Note) []note.Signature {
 	return slices.DeleteFunc(slices.Clone(n.Sigs), func(s note.Signature) bool {
 		return !w.has(keyID{s.Name, s.Hash}) || w.ring.knows(keyID{s.Name, s.Hash})
@@ -94,8 +94,8 @@ func (w witnesses) enough(n *note.Note) (names []string, err error) {
 	return names, verdict.Broken(verdict.ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(names), w.quorum)
 }
 
-// cosignedAt returns the time by which the quorum had cosigned, or all that did if they are fewer: the
-// verifier's own witnesses only. It is false if none of them did.
+// cosignedAt returns the time by which the quorum had cosigned, or all that did if they are fewer, by the
+// verifier's witnesses only. It returns false if none of them did.
 func (w witnesses) cosignedAt(n *note.Note) (time.Time, bool) {
 	var times []time.Time
 	for _, s := range w.counted(n) {
@@ -110,7 +110,7 @@ func (w witnesses) cosignedAt(n *note.Note) (time.Time, bool) {
 	return times[min(max(w.quorum, 1), len(times))-1], true
 }
 
-// date is the earliest time at which a checkpoint is known to have been: by the quorum of witnesses, or by a stamp.
+// date returns the earliest time at which a checkpoint is known to have existed: by the quorum of witnesses, or by a stamp.
 func (w witnesses) date(n *note.Note, stamp time.Time) time.Time {
 	at, ok := w.cosignedAt(n)
 	switch {
@@ -122,7 +122,7 @@ func (w witnesses) date(n *note.Note, stamp time.Time) time.Time {
 	return at
 }
 
-// oldKeys are a ring and the keys that it only knows the names of.
+// oldKeys are a ring and the retired keys of which it knows only the names.
 type oldKeys struct{ *ring }
 
 // Verifier implements note.Verifiers.

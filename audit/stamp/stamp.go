@@ -1,9 +1,8 @@
-// Package stamp has a time-stamping authority (TSA, RFC 3161) state when a checkpoint was there,
-// and checks such statements.
+// Package stamp requests time stamps of checkpoints from a time-stamping authority (TSA, RFC 3161) and verifies them.
 //
-// What is stamped is SHA-256 of the signed note's bytes, with the cosignatures that it had then.
-// What is kept is the authority's whole response (the .tsr file of `openssl ts`), so that any other
-// tool can check it.
+// A stamp covers the SHA-256 of the signed note's bytes, with the cosignatures that it had at that time. Client returns
+// the authority's complete response (the .tsr file of `openssl ts`), so that any other
+// tool can verify it.
 package stamp
 
 import (
@@ -23,17 +22,17 @@ import (
 	"github.com/digitorus/timestamp"
 )
 
-// What can be wrong with a stamp, wrapped with details.
+// Errors of a stamp, wrapped with details.
 var (
-	// ErrMalformed: it is no stamp, or not one after the rules of RFC 3161.
+	// ErrMalformed: it is not a stamp, or violates RFC 3161.
 	ErrMalformed = errors.New("not a time stamp")
-	// ErrImprint: it is a stamp of other bytes.
-	ErrImprint = errors.New("the time stamp is of something else")
-	// ErrNonce: it answers another request.
+	// ErrImprint: the stamp covers other bytes.
+	ErrImprint = errors.New("the time stamp covers other data")
+	// ErrNonce: the stamp answers another request.
 	ErrNonce = errors.New("the time stamp answers another request")
 	// ErrUntrusted: no trusted authority attests the signer's certificate at the stated time.
 	ErrUntrusted = errors.New("the time stamp is not by a trusted authority")
-	// ErrRefused: the authority did not make one.
+	// ErrRefused: the authority did not issue a stamp.
 	ErrRefused = errors.New("the time-stamping authority refuses")
 )
 
@@ -42,10 +41,10 @@ const (
 	defaultTimeout = 10 * time.Second
 )
 
-// Client asks one authority for stamps. It may be used concurrently.
+// Client requests stamps from one authority. It is safe for concurrent use.
 type Client struct {
 	URL string
-	// Roots, if set, must attest every stamp that is accepted; without them only the match with the request is checked.
+	// Roots, if set, must attest every accepted stamp; without them only the match with the request is checked.
 	Roots *Roots
 	// Timeout bounds one request; 0: 10 s.
 	Timeout time.Duration
@@ -53,8 +52,8 @@ type Client struct {
 	Transport http.RoundTripper
 }
 
-// Stamp returns the authority's response for a signed note: a stamp of its SHA-256 that answers
-// this very request.
+// Stamp returns the authority's response for a signed note: a stamp of its SHA-256 with
+// the nonce of this request.
 func (c Client) Stamp(ctx context.Context, signed []byte) (response []byte, err error) {
 	nonce, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 64))
 	if err != nil {
@@ -87,7 +86,7 @@ func (c Client) ask(ctx context.Context, query []byte) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/timestamp-query")
-	req.Header["Idempotency-Key"] = nil // it can be sent twice: see net/http.Transport
+	req.Header["Idempotency-Key"] = nil // the request is idempotent: see net/http.Transport
 	client := http.Client{Transport: c.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -106,7 +105,7 @@ func (c Client) ask(ctx context.Context, query []byte) ([]byte, error) {
 	return data, nil
 }
 
-// accept reports whether a response is the one that was asked for.
+// accept checks that a response answers the request.
 func (c Client) accept(response, signed []byte, nonce *big.Int) error {
 	t, _, err := open(response)
 	if err != nil {
@@ -122,7 +121,7 @@ func (c Client) accept(response, signed []byte, nonce *big.Int) error {
 	return imprint(t, signed)
 }
 
-// Stamp is what an authority has stated.
+// Stamp is an authority's statement.
 type Stamp struct {
 	Time      time.Time // UTC
 	Accuracy  time.Duration
@@ -131,9 +130,9 @@ type Stamp struct {
 	Serial    *big.Int
 }
 
-// Verify checks that response is a stamp of signed by an authority that roots attest. The authority's certificate must
-// have been valid at the stated time, which is enough: a stamp outlives the certificate. Revocation is not checked; an
-// authority whose key was stolen can have made stamps of any time.
+// Verify verifies that response is a stamp of signed by an authority that roots attest. The authority's certificate must
+// have been valid at the stated time: a stamp outlives the certificate. Revocation is not checked: with a stolen key of
+// an authority, an attacker can make stamps of any time.
 func Verify(response, signed []byte, roots *Roots) (Stamp, error) {
 	t, p, err := open(response)
 	if err != nil {
@@ -152,7 +151,7 @@ func Verify(response, signed []byte, roots *Roots) (Stamp, error) {
 	}, nil
 }
 
-// imprint reports whether the stamp is of signed.
+// imprint checks that the stamp covers signed.
 func imprint(t *timestamp.Timestamp, signed []byte) error {
 	sum := sha256.Sum256(signed)
 	if t.HashAlgorithm != crypto.SHA256 || !bytes.Equal(t.HashedMessage, sum[:]) {
@@ -189,7 +188,7 @@ func granted(response []byte) (token []byte, err error) {
 		return nil, fmt.Errorf("%w: status %d %.200q", ErrRefused, info.Status, info.Text)
 	}
 	if len(s.Token.FullBytes) == 0 {
-		return nil, fmt.Errorf("%w: the response has none", ErrMalformed)
+		return nil, fmt.Errorf("%w: the response has no token", ErrMalformed)
 	}
 	return s.Token.FullBytes, nil
 }

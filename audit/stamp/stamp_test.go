@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// authority is a real TSA: `openssl ts` behind an HTTP server on loopback, as its manual has it.
+// authority is a real TSA: `openssl ts` behind an HTTP server on loopback, used as its manual describes.
 //
 //	Client --POST query--> loopback --stdin--> openssl ts -reply --> response
 type authority struct {
@@ -35,10 +35,10 @@ type authority struct {
 	url  string
 	ca   []byte // PEM
 	mu   sync.Mutex
-	edit func(query []byte) []byte // what becomes of a query on its way
+	edit func(query []byte) []byte // alters a query in transit
 }
 
-// kind is what is special about an authority's certificate.
+// kind describes how an authority's certificate differs from a valid one.
 type kind struct {
 	usage    []x509.ExtKeyUsage
 	lenient  bool // the usage is not critical
@@ -196,7 +196,7 @@ func TestStamp(t *testing.T) {
 	if age := time.Since(s.Time); age < -2*time.Second || age > time.Minute || s.Authority != "CN=Test TSA" || s.Policy != "1.2.3.4" || s.Accuracy != time.Second {
 		t.Errorf("it states %+v", s)
 	}
-	openssl(t, a, response, checkpoint) // another program agrees
+	openssl(t, a, response, checkpoint) // verified by another program
 	if _, err := (Client{URL: a.url}).Stamp(t.Context(), checkpoint); err != nil {
 		t.Errorf("without roots: %v", err)
 	}
@@ -215,7 +215,7 @@ func openssl(t *testing.T, a *authority, response, signed []byte) {
 	}
 }
 
-// TestOldIdentifier: authorities that name their certificate by SHA-1, as RFC 3161 had it before RFC 5816.
+// TestOldIdentifier: Verify accepts authorities that identify their certificate by SHA-1, as RFC 3161 did before RFC 5816.
 func TestOldIdentifier(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t, kind{digest: "sha1"})
@@ -224,7 +224,7 @@ func TestOldIdentifier(t *testing.T) {
 	}
 }
 
-// TestWrong: authorities and stamps that must not be accepted, each by name.
+// TestWrong: Verify refuses wrong stamps and authorities, each with its error.
 func TestWrong(t *testing.T) {
 	t.Parallel()
 	good := newAuthority(t, kind{})
@@ -255,8 +255,8 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", name, s, err, c.want)
 		}
 	}
-	// A response has bytes that no one signs (a second copy of the CA's certificate, digest
-	// algorithms that CMS states twice): altering them must not alter what is stated.
+	// A response has unsigned bytes (a second copy of the CA's certificate, digest
+	// algorithms that CMS states twice): altering them must not alter the statement.
 	want, err := Verify(response, checkpoint, good.roots(t))
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestWrongCertificate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, k := range map[string]kind{ // openssl itself makes no stamps with these
+	for name, k := range map[string]kind{ // openssl does not make stamps with these
 		"for code as well": {usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}},
 		"for code":         {usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}},
 		"not critical":     {lenient: true},
@@ -298,7 +298,7 @@ func TestWrongCertificate(t *testing.T) {
 	}
 }
 
-// TestReplayed: an authority, or a party in between, answers with something else.
+// TestReplayed: an authority, or a party in between, sends a wrong answer.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t, kind{})
@@ -350,7 +350,7 @@ func TestRoots(t *testing.T) {
 		"not a certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "large": strings.Repeat("x", maxRoots+1),
 	} {
 		if _, err := ParseRoots([]byte(data)); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	if _, err := LoadRoots(filepath.Join(a.dir, "ca.pem")); err != nil {
@@ -361,7 +361,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// FuzzVerify: nothing makes the parsers fall over or take long, and only a stamp of these bytes holds.
+// FuzzVerify: no input crashes the parsers or takes long, and only a stamp of these bytes verifies.
 func FuzzVerify(f *testing.F) {
 	a := newAuthority(f, kind{})
 	roots := a.roots(f)

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Roots are the certificates of authorities that are trusted, and of those between them and a TSA.
+// Roots are the certificates of trusted authorities, and intermediate certificates.
 type Roots struct {
 	roots   *x509.CertPool
 	between []*x509.Certificate
@@ -27,8 +27,8 @@ type Roots struct {
 // maxRoots bounds a file of certificates, in bytes.
 const maxRoots = 4 << 20
 
-// LoadRoots reads certificates from a PEM file. Those that signed themselves are trusted; others
-// only help to get from a TSA's certificate to one that is.
+// LoadRoots reads certificates from a PEM file. Self-signed ones are trusted; others
+// are intermediates on the path from a TSA's certificate to a trusted one.
 func LoadRoots(path string) (*Roots, error) {
 	data, err := regular.ReadFile(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func LoadRoots(path string) (*Roots, error) {
 	return r, nil
 }
 
-// ParseRoots is LoadRoots for what is in such a file.
+// ParseRoots is LoadRoots for the contents of such a file.
 func ParseRoots(data []byte) (*Roots, error) {
 	if len(data) > maxRoots {
 		return nil, fmt.Errorf("more than %d bytes of certificates", maxRoots)
@@ -64,7 +64,7 @@ func ParseRoots(data []byte) (*Roots, error) {
 		}
 	}
 	if trusted == 0 {
-		return nil, errors.New("no certificate of an authority (PEM, one that signed itself)")
+		return nil, errors.New("no self-signed certificate of an authority (PEM)")
 	}
 	return r, nil
 }
@@ -77,14 +77,14 @@ var (
 	oidSHA256        = asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}
 )
 
-// open reads a response and checks what needs no trust: that it is signed by the one certificate
-// it names, as a time stamp and nothing else. The library below does not look at the type of what
-// is signed, nor at which certificate the signer meant (RFC 3161 section 2.4.2, RFC 5816).
+// open parses a response and checks what needs no trust: that it is signed by the one certificate that
+// it names, as a time stamp. The library does not check the type of the signed
+// data, nor which certificate the signer named (RFC 3161 section 2.4.2, RFC 5816).
 func open(response []byte) (t *timestamp.Timestamp, p *pkcs7.PKCS7, err error) {
 	if len(response) > maxResponse {
 		return nil, nil, fmt.Errorf("%w: more than %d bytes", ErrMalformed, maxResponse)
 	}
-	defer func() { // the parser below was not written for what an attacker makes
+	defer func() { // the parser panics on some malformed input
 		if r := recover(); r != nil {
 			t, p, err = nil, nil, fmt.Errorf("%w: %v", ErrMalformed, r)
 		}
@@ -111,11 +111,11 @@ func open(response []byte) (t *timestamp.Timestamp, p *pkcs7.PKCS7, err error) {
 func checkSigned(p *pkcs7.PKCS7) error {
 	signer := p.GetOnlySigner()
 	if signer == nil {
-		return errors.New("it does not have the certificate of one signer")
+		return errors.New("it does not have exactly one signer's certificate")
 	}
 	var kind asn1.ObjectIdentifier
 	if err := p.UnmarshalSignedAttribute(pkcs7.OIDAttributeContentType, &kind); err != nil || !kind.Equal(oidTSTInfo) {
-		return fmt.Errorf("what is signed is of type %v", kind)
+		return fmt.Errorf("the signed data is of type %v", kind)
 	}
 	if err := meant(p, signer); err != nil {
 		return err
@@ -127,7 +127,7 @@ func checkSigned(p *pkcs7.PKCS7) error {
 	return p.Verify()
 }
 
-// meant checks that the signer's certificate is the one that it signed as its own.
+// meant checks that the signer's certificate is the one that the signer signed as its own.
 func meant(p *pkcs7.PKCS7, signer *x509.Certificate) error {
 	var v2 struct {
 		Certs []struct {
@@ -161,11 +161,11 @@ func meant(p *pkcs7.PKCS7, signer *x509.Certificate) error {
 	return errors.New("its certificate is not the one that the signer named")
 }
 
-// attested returns the certificate of the authority if roots attest it at that time, for time stamps alone (RFC 3161,
+// attested returns the certificate of the authority if roots attest it at that time, for time stamping only (RFC 3161,
 // section 2.3).
 func attested(p *pkcs7.PKCS7, at time.Time, roots *Roots) (*x509.Certificate, error) {
 	if roots == nil {
-		return nil, fmt.Errorf("%w: none is trusted", ErrUntrusted)
+		return nil, fmt.Errorf("%w: no authority is trusted", ErrUntrusted)
 	}
 	signer := p.GetOnlySigner()
 	between := x509.NewCertPool()
@@ -179,7 +179,7 @@ func attested(p *pkcs7.PKCS7, at time.Time, roots *Roots) (*x509.Certificate, er
 		return nil, fmt.Errorf("%w: %w", ErrUntrusted, err)
 	}
 	if len(signer.ExtKeyUsage) != 1 || len(signer.UnknownExtKeyUsage) > 0 || !critical(signer) {
-		return nil, fmt.Errorf("%w: its certificate is not one for time stamps alone", ErrUntrusted)
+		return nil, fmt.Errorf("%w: its certificate is not for time stamping only", ErrUntrusted)
 	}
 	return signer, nil
 }

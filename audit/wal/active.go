@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// active is the segment being written. Only the writer touches it.
+// active is the segment being written. Only the writer goroutine uses it.
 type active struct {
 	dir         directory
 	index       uint64
@@ -16,12 +16,12 @@ type active struct {
 	losses      Losses
 	born        time.Time // when its first record became durable
 	file        File
-	suspect     bool // a write or fsync failed: whatever is behind size is unknown
+	suspect     bool // a write or fsync failed: the bytes after size are unknown
 	unnamed     bool // the directory has not been fsynced since file got its name
-	cut         bool // recovery cut its tail, and the gap record that declares that belongs into it, however full it is
+	cut         bool // recovery cut its tail: the gap record that declares the loss belongs in this segment, even if it is full
 }
 
-// add takes over the frames in chunk, which have become durable.
+// add accounts for the frames in chunk, which are durable.
 func (a *active) add(chunk []byte, now time.Time) {
 	if a.count == 0 {
 		a.born = now
@@ -51,13 +51,13 @@ func (a *active) takeFrame(f Frame) {
 	a.losses.Add(f.Bytes) // cannot fail: Seal encoded the record as an audit.Event
 }
 
-// next turns a into the segment after it.
+// next turns a into the following segment.
 func (a *active) next() {
 	*a = active{dir: a.dir, index: a.index + 1, leaves: a.leaves[:0]}
 }
 
-// put makes chunk durable behind the durable bytes of the segment. It
-// can be repeated after any failure: the same bytes go to the same place.
+// put makes chunk durable after the durable bytes of the segment. It
+// can be repeated after any failure: it writes the same bytes at the same offset.
 func (a *active) put(chunk []byte) error {
 	if err := a.ready(chunk); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (a *active) put(chunk []byte) error {
 	return nil
 }
 
-// ready has the segment's file open, named durably and free of doubtful bytes.
+// ready opens the segment's file, makes its name durable and removes bytes of unknown state.
 func (a *active) ready(chunk []byte) error {
 	switch {
 	case a.file == nil:
@@ -107,8 +107,8 @@ func (a *active) open(chunk []byte) error {
 	return nil
 }
 
-// repair cuts the file back to its durable bytes. A failed fsync may have
-// dropped pages and called them clean (fsyncgate), so nothing behind is trusted.
+// repair truncates the file to its durable bytes. After a failed fsync the kernel may have
+// dropped dirty pages and marked them clean (fsyncgate), so the bytes after them are not trusted.
 func (a *active) repair() error {
 	if err := a.file.Truncate(a.size); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (a *active) repair() error {
 	return nil
 }
 
-// replace moves the durable bytes to a new file, for when the old one cannot be
-// cut back or its descriptor has gone bad.
+// replace copies the durable bytes to a new file, if the old one cannot be
+// truncated or its descriptor fails.
 func (a *active) replace() error {
 	bytes, err := a.dir.fs.ReadFile(a.path())
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *active) replace() error {
 		file.Close()
 		return err
 	}
-	a.file.Close() // from here on its file has no name
+	a.file.Close() // its file no longer has a name
 	a.file, a.suspect, a.unnamed = file, false, true
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// counting is a Disk that counts what goes to segments and in how many writes,
-// so that the bare loop can be given the same work.
+// counting is a Disk that counts the bytes and writes to segments, so that
+// the bare loop can repeat the same work.
 type counting struct {
 	wal.Disk
 	bytes, writes atomic.Int64
@@ -43,14 +43,14 @@ func (f countingFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// BenchmarkRecorder is the whole way of an event from Record to the disk:
-// check, redact against 20 values, encode, frame, hash, write, fsync, seal, sign. An
-// event is the exec of a compiler. In "record" that many goroutines each wait for
-// each of their events to be durable; "post" is one goroutine with one Sync at the
-// end. bare/s is a loop of write and fsync over the same bytes in as many writes,
-// measured right after, in events; share is the recorder's rate as part of that.
-// cpu-ns/event is processor time, 1e9 of which is what one core can do.
-// For the figure of one core: GOMAXPROCS=1.
+// BenchmarkRecorder measures an event from Record to the disk:
+// check, redact against 20 values, encode, frame, hash, write, fsync, seal, sign. Each
+// event is the exec of a compiler. In "record", that many goroutines wait for each of
+// their events to be durable; "post" is one goroutine with one Sync at the
+// end. bare/s is the rate, in events, of a loop that writes and fsyncs the same bytes in as many writes,
+// measured right after; share is the recorder's rate divided by it.
+// cpu-ns/event is CPU time: one core provides 1e9 ns per second.
+// To measure one core: GOMAXPROCS=1.
 func BenchmarkRecorder(b *testing.B) {
 	for _, c := range []struct{ callers, events int }{{1, 500}, {16, 5_000}, {256, 50_000}, {2048, 100_000}} {
 		b.Run(fmt.Sprintf("record/callers=%d", c.callers), func(b *testing.B) {
@@ -129,8 +129,8 @@ func compile() audit.Event {
 	}
 }
 
-// cpuTime is what the process has used of all cores, in user and kernel: unlike
-// the clock it does not depend on what else the machine does.
+// cpuTime returns the CPU time of the process on all cores, in user and kernel mode. Unlike
+// the clock it does not depend on the machine's other load.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -138,7 +138,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bareLoop writes and fsyncs that many bytes in that many equal pieces.
+// bareLoop writes and fsyncs that many bytes in that many equal writes.
 func bareLoop(b *testing.B, bytes, writes int64) time.Duration {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "bare"))

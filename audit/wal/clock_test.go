@@ -20,8 +20,8 @@ func (s stepping) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	return s.Sealer.Seal(seg)
 }
 
-// TestClockStepped has the host's clock jump back and forth between events and
-// seals. The order of the record is that of its seqs, and it verifies.
+// TestClockStepped steps the host's clock back and forth between events and
+// seals. The record stays ordered by seq, and it verifies.
 func TestClockStepped(t *testing.T) {
 	k := newKey(t)
 	base := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

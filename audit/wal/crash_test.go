@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// crashed is a run whose process died: a sealed segment, and one that is not.
+// crashed is a run whose process died, with one sealed and one unsealed segment.
 type crashed struct {
 	dir  string
 	open string // the unsealed segment
@@ -83,8 +83,8 @@ func bounds(t testing.TB, data []byte) []int {
 	}
 }
 
-// TestRecoverAtEveryOffset cuts the unsealed segment at every byte, and
-// garbles every byte of it: all frames before survive, and the rest is declared.
+// TestRecoverAtEveryOffset truncates the unsealed segment at every byte, and
+// garbles every byte of it: all earlier frames survive, and a gap declares the rest.
 func TestRecoverAtEveryOffset(t *testing.T) {
 	k := newKey(t)
 	c := crashedRun(t, k)
@@ -135,13 +135,13 @@ func recoverFrom(t *testing.T, k key, c crashed, segment []byte, ends []int, at 
 		note, err := os.ReadFile(filepath.Join(dir, filepath.Base(rec.CutNote)))
 		check(t, err)
 		if !bytes.Equal(note, segment[whole:]) {
-			t.Errorf("the note does not hold what was cut")
+			t.Errorf("the note does not have the cut bytes")
 		}
 	}
 }
 
-// TestRecoverTornGap has a process die while it declared dropped events as the
-// first record of a segment: the hole before it is declared all the same.
+// TestRecoverTornGap: if a process dies while it writes the gap record of dropped events as the
+// first record of a segment, recovery declares that gap as well.
 func TestRecoverTornGap(t *testing.T) {
 	k := newKey(t)
 	for name, data := range map[string]string{"empty": "", "torn": "CWF1\x01"} {
@@ -203,7 +203,7 @@ func TestRecoverRefuses(t *testing.T) {
 
 const childEnv = "CUSTODY_WAL_TEST_CHILD"
 
-// TestMain lets the test binary be the process that is killed.
+// TestMain also runs as the child process that is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		child(dir)
@@ -242,8 +242,8 @@ func child(dir string) {
 	}
 }
 
-// TestKill kills a process that writes, and wants all that it called durable.
-// Its key died with it, so what is sealed is read rather than verified.
+// TestKill kills a process that writes, and checks that all records that it acknowledged exist.
+// Its key is lost with it, so the test reads the sealed segments without verifying them.
 func TestKill(t *testing.T) {
 	for round := range 6 {
 		dir := runDir(t)
@@ -258,7 +258,7 @@ func TestKill(t *testing.T) {
 			var id int
 			var seq uint64
 			if n, _ := fmt.Sscanf(lines.Text(), "%d %d", &id, &seq); n != 2 {
-				continue // the last line can be cut
+				continue // the last line can be incomplete
 			}
 			acked[id] = seq
 			if len(acked) == 40+100*round {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// directory is that of a run.
+// directory is a run's directory.
 type directory struct {
 	fs   FS
 	path string
@@ -17,7 +17,7 @@ func (d directory) file(name string) string { return filepath.Join(d.path, name)
 
 func (d directory) lock() (io.Closer, error) { return d.fs.Lock(d.file(lockName)) }
 
-// make makes and locks the directory of a new run. It can be repeated.
+// make creates and locks the directory of a new run. It can be repeated.
 func (d directory) make() (io.Closer, error) {
 	if err := d.fs.MkdirAll(d.path); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (d directory) make() (io.Closer, error) {
 	return lock, nil
 }
 
-// writeFile puts a whole file in place, durable when it returns. It can be repeated.
+// writeFile durably creates or replaces a file. It can be repeated.
 func (d directory) writeFile(name string, data []byte) error {
 	path := d.file(name)
 	file, err := d.writeTemp(path, data)

@@ -58,9 +58,9 @@ func command(t *testing.T, name string, args ...string) {
 	}
 }
 
-// TestReadOnlyDisk has ext4 find an error in itself and go read-only in the
-// middle of a run: strict waits, and what was acknowledged before is there after
-// the file system was repaired.
+// TestReadOnlyDisk: ext4 detects an error and becomes read-only
+// during a run. In strict mode the log waits, and everything acknowledged before exists after
+// the file system is repaired.
 func TestReadOnlyDisk(t *testing.T) {
 	k, disk := newKey(t), newExt4(t)
 	dir := filepath.Join(disk.at, testRun)
@@ -98,8 +98,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	holds(t, records, acked)
 }
 
-// TestSlowDisk freezes the file system, so that every write hangs: nothing is
-// acknowledged until it moves again, and then everything is there.
+// TestSlowDisk freezes the file system, so that every write blocks: nothing is
+// acknowledged until it is thawed, and then everything is durable.
 func TestSlowDisk(t *testing.T) {
 	for _, mode := range []wal.Mode{wal.Strict, wal.Degrade} {
 		t.Run(string(mode), func(t *testing.T) { slowDisk(t, mode) })
@@ -137,7 +137,7 @@ func slowDisk(t *testing.T, mode wal.Mode) {
 	verify(t, dir, k)
 }
 
-// freeze makes writes to a file system wait until thaw is called.
+// freeze blocks writes to a file system until thaw is called.
 func freeze(t *testing.T, at string) (thaw func()) {
 	t.Helper()
 	const fifreeze, fithaw = 0xc0045877, 0xc0045878 // linux/fs.h

@@ -4,12 +4,12 @@
 //	RUN/
 //	  lock                            flock held while a process writes the run
 //	  00000000000000000001.seg        records, named by their first seq
-//	  00000000000000000001.leaves     what the Sealer made of the segment: leaf hashes
-//	  00000000000000000001.manifest   and the signed summary; its presence means sealed
+//	  00000000000000000001.leaves     the segment's leaf hashes, from the Sealer
+//	  00000000000000000001.manifest   the signed summary, from the Sealer; its presence means sealed
 //	  00000000000000000873.seg        the segment that is being written has neither
 //	  00000000000000000873.4096.torn  bytes that recovery cut at that offset, if any
 //
-// A segment is a row of frames and nothing else. Integers are little-endian.
+// A segment is a sequence of frames. Integers are little-endian.
 //
 //	0       4        8        12     13           29
 //	+-------+--------+--------+------+------------+---------------------+
@@ -19,10 +19,10 @@
 //	                          |<- the leaf: SHA-256 over all of this -->|
 //
 // The checksum (CRC-32C, polynomial of RFC 3720 appendix B.4) covers length and
-// everything after the checksum; it finds accidents, not attackers. The zero byte
-// is RFC 6962's prefix of a leaf (section 2.1), so that the preimage of the leaf
-// hash stands on disk as it is hashed. The salt keeps a leaf hash from
-// giving away a record that has been erased.
+// everything after the checksum; it detects accidental damage, not attacks. The zero byte
+// is RFC 6962's prefix of a leaf (section 2.1), so that the file has the preimage of the leaf
+// hash as it is hashed. The salt prevents that a leaf hash
+// reveals an erased record.
 //
 // A record that was erased (see Erase) leaves a frame of the same length with another magic, its leaf, and none of its
 // contents. The rest is zeros.
@@ -33,7 +33,7 @@
 //	| CWE1  | uint32 | uint32 | 32   | uint64 | 1 byte | n   |          |
 //	+-------+--------+--------+------+--------+--------+-----+----------+
 //
-// The record is the sealed object with its head spliced in front, and never
+// The record is the sealed object with its head prepended. It is never
 // re-encoded:
 //
 //	{"v":1,"run":"r-...","seq":17,  +  "time":"...","kind":"exec",...}
@@ -47,14 +47,14 @@
 // # When writing fails
 //
 //	         write or fsync fails,
-//	         or Room says no: OnStall
+//	         or Room fails: OnStall
 //	writing ------------------------------> stalled --+ every 100 ms: go back to the
 //	   ^                                       |   ^  | last durable offset, write all
 //	   +---------------------------------------+   +--+ that is not durable again
-//	         it worked: OnResume
+//	         it succeeds: OnResume
 //
-// In strict mode Append blocks once the buffer is full, and Sync until the record
+// In strict mode Append blocks when the buffer is full, and Sync until the record
 // is durable: nothing is lost, nothing is written twice. In degrade mode events
-// beyond the buffer are dropped; each takes a seq, and a gap record names the first
-// and the last of them as soon as the disk takes records again.
+// beyond the buffer are dropped; each takes a seq, and when the disk accepts records again a gap record names
+// the first and the last of them.
 package wal

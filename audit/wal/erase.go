@@ -25,26 +25,26 @@ import (
 var (
 	ErrNoRecord = errors.New("the log has no record with that seq")
 	ErrUnsealed = errors.New("the record's segment is not sealed yet: erase it when it is, or when the run is recovered")
-	ErrKept     = errors.New("the record declares what the log lost: without it the rest would not hold")
+	ErrKept     = errors.New("the record declares what the log lost: without it the run would not verify")
 )
 
-// Erase removes what the record seq in the run's directory said, for good. Its
-// place, its length and its leaf stay, so that the segment's root, its manifest
-// and all offsets hold. The record must stand in a sealed segment; the run may
-// live. Erasing again is no error. An error leaves the record as it was, or
-// erased with an old copy not yet overwritten; Erase or CompleteErase, called
-// again, finishes what was begun.
+// Erase permanently removes the contents of the record seq in the run's directory. Its
+// frame, its length and its leaf stay, so that the segment's root, its manifest
+// and all offsets remain valid. The record must be in a sealed segment; the run may
+// be live. Erasing a record again is not an error. After an error the record is unchanged, or
+// erased with an old copy not yet overwritten; another call of Erase or CompleteErase
+// completes the erasure.
 //
 //	N.seg (old) --> N.erased written, fsynced
 //	            --> N.erasing = second name of the old file
 //	            --> N.erased renamed to N.seg       <- from here on the record is erased
 //	            --> the frame overwritten in N.erasing, fsynced, N.erasing removed
 //
-// Each step is durable before the next. A process that dies anywhere leaves the
-// segment as it was or as it shall be, never between. Overwriting the old file is
-// all that a program can do about the blocks it stood in: a file system that copies
-// on write, a snapshot, a backup and the spare cells of an SSD keep the old bytes.
-// So does whatever was shipped or bundled before. ctx bounds the wait for another process that erases.
+// Each step is durable before the next. A crash leaves either the old or the new
+// segment, never a mixture. Overwriting the old file is
+// all that a program can do about its blocks: a copy-on-write file system,
+// a snapshot, a backup and the spare cells of an SSD keep the old bytes, and so do
+// shipped segments and bundles. ctx bounds the wait for another process that erases.
 func Erase(ctx context.Context, dir string, seq uint64) error {
 	err := exclusive(ctx, dir, func() error {
 		if err := completeErase(dir); err != nil {
@@ -58,8 +58,8 @@ func Erase(ctx context.Context, dir string, seq uint64) error {
 	return nil
 }
 
-// CompleteErase finishes what an Erase began whose process died. It costs a look
-// at the directory when there is nothing to do, and writes nothing then.
+// CompleteErase completes the Erase of a process that died. If there is none, it
+// only lists the directory.
 func CompleteErase(ctx context.Context, dir string) error {
 	err := exclusive(ctx, dir, func() error { return completeErase(dir) })
 	if err != nil {
@@ -124,7 +124,7 @@ func segmentOf(dir string, seq uint64) (first uint64, err error) {
 	return first, nil
 }
 
-// find returns the frame of seq in a segment that is whole and as it was sealed.
+// find returns the frame of seq in a segment that is complete and matches its leaves.
 func find(path string, data, leaves []byte, seq uint64) (found Frame, err error) {
 	r := NewReader(filepath.Base(path), bytes.NewReader(data))
 	for i := 0; r.Offset() < int64(len(data)); i++ {
@@ -133,7 +133,7 @@ func find(path string, data, leaves []byte, seq uint64) (found Frame, err error)
 			return Frame{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		if leaf := f.Leaf(); len(leaves) < 32*(i+1) || !bytes.Equal(leaves[32*i:32*(i+1)], leaf[:]) {
-			return Frame{}, fmt.Errorf("%w: seq %d in %s is not what was sealed", ErrDamaged, f.Seq, filepath.Base(path))
+			return Frame{}, fmt.Errorf("%w: seq %d in %s does not match the sealed leaf", ErrDamaged, f.Seq, filepath.Base(path))
 		}
 		if f.Seq == seq {
 			found = f
@@ -155,14 +155,14 @@ func declaresLoss(record []byte) bool {
 	return json.Unmarshal(record, &r) == nil && r.Kind == audit.KindGap && r.Observer == audit.Host
 }
 
-// replaceSegment puts data in the place of a segment of the same length.
+// replaceSegment replaces a segment by data of the same length.
 func replaceSegment(dir string, first uint64, data []byte) error {
 	path := filepath.Join(dir, FileName(first, SegmentSuffix))
 	fresh, old := filepath.Join(dir, FileName(first, erasedSuffix)), filepath.Join(dir, FileName(first, erasingSuffix))
 	if err := writeLike(path, fresh, data); err != nil {
 		return err
 	}
-	// Where there are no hard links the old file is overwritten all the same, but not after a crash.
+	// Without hard links the old file is overwritten too, but not after a crash.
 	last, err := regular.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -218,12 +218,12 @@ func overwrite(old *os.File, data []byte) error {
 	return old.Sync()
 }
 
-// leftOfErase reports whether a file of that name is one that Erase removes before it returns.
+// leftOfErase reports whether name is that of a file which Erase removes before it returns.
 func leftOfErase(name string) bool {
 	return strings.HasSuffix(name, erasedSuffix) || strings.HasSuffix(name, erasingSuffix)
 }
 
-// completeErase finishes or takes back what is left of an Erase. The caller holds the directory.
+// completeErase completes or undoes an interrupted Erase. The caller holds the lock.
 func completeErase(dir string) error {
 	names, err := Disk{}.ReadDir(dir)
 	if err != nil {
@@ -232,7 +232,7 @@ func completeErase(dir string) error {
 	for _, name := range names {
 		path := filepath.Join(dir, name)
 		if _, ok := ParseName(name, erasedSuffix); ok {
-			err = forget(dir, path) // it never got to its place
+			err = forget(dir, path) // it was not renamed into place
 		}
 		if first, ok := ParseName(name, erasingSuffix); ok && err == nil {
 			err = completeOne(dir, first, path)
@@ -262,7 +262,7 @@ func completeOne(dir string, first uint64, old string) error {
 		return err
 	case os.SameFile(is, segment): // the rename did not happen
 	default:
-		// The rename may not be durable yet, and the old file is about to lose its bytes.
+		// The rename may not be durable yet, and the next step overwrites the old file.
 		if err := (Disk{}).SyncDir(dir); err != nil {
 			return err
 		}
@@ -293,7 +293,7 @@ func zero(path string, size int64) error {
 	return errors.Join(overwrite(f, make([]byte, size)), f.Close())
 }
 
-// forget removes a name durably.
+// forget durably removes a name.
 func forget(dir, path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -301,7 +301,7 @@ func forget(dir, path string) error {
 	return Disk{}.SyncDir(dir)
 }
 
-// putErased makes the frame at dst that of an erased record. dst is as long as f.
+// putErased writes the frame of an erased record to dst. dst is as long as f.
 func putErased(dst []byte, f Frame) {
 	leaf := f.Leaf()
 	clear(dst[bodyAt:])

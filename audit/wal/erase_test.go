@@ -54,8 +54,8 @@ func frames(t testing.TB, dir string) (all []wal.Frame) {
 	return all
 }
 
-// TestErase erases each record of a run, twice, and wants every other frame,
-// offset and leaf to be as before.
+// TestErase erases each record of a run, twice, and checks that every other frame,
+// offset and leaf is unchanged.
 func TestErase(t *testing.T) {
 	k := newKey(t)
 	for seq := uint64(1); seq <= 12; seq++ {
@@ -66,16 +66,16 @@ func TestErase(t *testing.T) {
 			check(t, wal.Erase(t.Context(), dir, seq))
 			wantErased(t, dir, before, seq)
 		}
-		// Through a descriptor of the old file nothing of it can be read either.
+		// The record cannot be read through a descriptor of the old file either.
 		data, err := os.ReadFile(old)
 		check(t, err)
 		if bytes.Contains(data, before[seq-1].Bytes[30:]) || bytes.Contains(data, before[seq-1].Salt[:]) {
-			t.Errorf("seq %d: the old file still holds the record", seq)
+			t.Errorf("seq %d: the old file still has the record", seq)
 		}
 	}
 }
 
-// open holds a file open and returns a name for it that does not depend on its own.
+// open opens a file and returns a path to it that does not depend on its name.
 func open(t testing.TB, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -112,7 +112,7 @@ func wantErased(t testing.TB, dir string, before []wal.Frame, erased ...uint64) 
 		case f.Erased != gone:
 			t.Errorf("seq %d: erased is %v", f.Seq, f.Erased)
 		case gone && (f.Bytes != nil || f.Salt != [16]byte{}):
-			t.Errorf("seq %d: something is left of it", f.Seq)
+			t.Errorf("seq %d: some of its contents are left", f.Seq)
 		case !gone && !bytes.Equal(f.Bytes, want.Bytes):
 			t.Errorf("seq %d has other bytes", f.Seq)
 		}
@@ -123,7 +123,7 @@ func wantErased(t testing.TB, dir string, before []wal.Frame, erased ...uint64) 
 		check(t, err)
 		for _, seq := range erased {
 			if bytes.Contains(data, before[seq-1].Salt[:]) {
-				t.Errorf("%s holds the salt of seq %d", filepath.Base(path), seq)
+				t.Errorf("%s has the salt of seq %d", filepath.Base(path), seq)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func garble(t testing.TB, path string, at int) {
 	check(t, os.WriteFile(path, data, 0o600))
 }
 
-// TestEraseSlipped has a frame that was not sealed stand in the record's place:
+// TestEraseSlipped replaces the record's frame by one that was not sealed:
 // erasing it would hide that.
 func TestEraseSlipped(t *testing.T) {
 	k := newKey(t)
@@ -205,7 +205,7 @@ func TestEraseSlipped(t *testing.T) {
 	}
 }
 
-// TestErasedRun has erased records in the sealed segments of a run that died.
+// TestErasedRun: sealed segments of a run whose process died have erased records.
 func TestErasedRun(t *testing.T) {
 	k := newKey(t)
 	c := crashedRun(t, k)
@@ -225,7 +225,7 @@ func TestErasedRun(t *testing.T) {
 	wantErased(t, c.dir, before, 2, 6)
 }
 
-// TestErasedFrame has erased frames that say too much or too little.
+// TestErasedFrame: invalid frames of erased records.
 func TestErasedFrame(t *testing.T) {
 	k := newKey(t)
 	data := erasedSegment(t, k)
@@ -254,12 +254,12 @@ func TestErasedFrame(t *testing.T) {
 		})
 	}
 	if !strings.Contains(string(data), "event 4") || strings.Contains(string(data), "event 5") {
-		t.Error("it is not event 5 that was erased")
+		t.Error("an event other than event 5 was erased")
 	}
 }
 
-// TestRecoverShipped has the sealed segments of a run that died gone from the
-// host, as they are once they were shipped; the manifests stay.
+// TestRecoverShipped: the sealed segments of a run whose process died were shipped and removed from the
+// host; the manifests stay.
 func TestRecoverShipped(t *testing.T) {
 	k := newKey(t)
 	c := crashedRun(t, k)

@@ -17,7 +17,7 @@ import (
 const segmentBytes = 700 // three or four events
 
 // TestFaultInEveryOperation fails each single file operation of a run in turn,
-// once or several times in a row, and wants the run to go on and lose nothing.
+// once or several times in a row, and checks that the run continues and loses nothing.
 func TestFaultInEveryOperation(t *testing.T) {
 	k := newKey(t)
 	for times, errno := range map[int]syscall.Errno{1: syscall.EIO, 2: syscall.ENOSPC, 5: syscall.EIO} {
@@ -51,7 +51,7 @@ func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno, late bool)
 	return hit
 }
 
-// TestRandomFaults fails operations at random, so that faults meet in repairs as well.
+// TestRandomFaults fails operations at random, so that repairs fail as well.
 func TestRandomFaults(t *testing.T) {
 	k := newKey(t)
 	for seed := range uint64(80) {
@@ -69,8 +69,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// survives runs the script over faults that end, cuts the power, and wants
-// everything to be there once.
+// survives runs the script with temporary faults, cuts the power, and checks that
+// every record exists once.
 func survives(t *testing.T, k key, m *memFS) {
 	var stalls, resumes atomic.Int32
 	o := k.options()
@@ -102,7 +102,7 @@ func survives(t *testing.T, k key, m *memFS) {
 	verify(t, dir, k)
 }
 
-// TestBadFile has a segment's file go bad for good, with records in it: the
+// TestBadFile makes a segment's file with records permanently unwritable: the
 // log moves to a new file, and what is acknowledged there survives a power cut.
 func TestBadFile(t *testing.T) {
 	k := newKey(t)
@@ -132,7 +132,7 @@ func TestBadFile(t *testing.T) {
 }
 
 // TestPowerCutInEveryOperation cuts the power at each file operation in turn,
-// and wants all that was acknowledged back, whatever else survived.
+// and checks that everything acknowledged exists, whatever else survived.
 func TestPowerCutInEveryOperation(t *testing.T) {
 	k := newKey(t)
 	for n := 0; ; n++ {

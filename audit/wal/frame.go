@@ -18,30 +18,30 @@ import (
 
 const (
 	magic      = "CWF1"
-	erasedMark = "CWE1" // in the place of magic: the record was erased
+	erasedMark = "CWE1" // instead of magic: the record was erased
 	leafPrefix = 0x00   // RFC 6962 section 2.1
 	saltSize   = 16
 	bodyAt     = 12                    // where the checksummed and hashed body begins
 	recordAt   = bodyAt + 1 + saltSize // where the record begins
 	headFormat = `{"v":1,"run":"%s","seq":`
 
-	// MaxRecord is the longest record in bytes that a frame may hold.
+	// MaxRecord is the maximum length of a record, in bytes.
 	MaxRecord = 4 << 20
-	// MaxSegment is the most that Options.SegmentBytes may be. A segment is
-	// longer only when its single record is.
+	// MaxSegment is the maximum of Options.SegmentBytes. A segment is
+	// longer only if its single record is.
 	MaxSegment = 64 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// What can be wrong with a frame. A FrameError has the position.
+// Errors of a frame. A FrameError has the position.
 var (
 	ErrTorn     = errors.New("frame is cut off")
 	ErrMagic    = errors.New("frame does not begin with its magic")
 	ErrLength   = errors.New("frame's length is out of bounds")
 	ErrChecksum = errors.New("frame's checksum does not match")
 	ErrHead     = errors.New("record has no valid head (v, run, seq)")
-	ErrErased   = errors.New("erased frame does not say run, seq and leaf and nothing else")
+	ErrErased   = errors.New("erased frame has other contents than run, seq and leaf")
 )
 
 // FrameError is a frame that cannot be read.
@@ -57,26 +57,26 @@ func (e *FrameError) Error() string {
 	return fmt.Sprintf("%s: frame %d at byte %d: %v", e.Name, e.Index, e.Offset, e.Err)
 }
 
-// Unwrap gives one of the sentinel errors above.
+// Unwrap returns one of the errors above.
 func (e *FrameError) Unwrap() error { return e.Err }
 
-// Frame is one record as it stands in a segment.
+// Frame is one record as stored in a segment.
 type Frame struct {
 	Run   string
 	Seq   uint64
 	Salt  [saltSize]byte // zero when Erased
 	Bytes []byte         // the record: the exact JSON that was hashed; nil when Erased
-	// Erased is set if only place and leaf of the record are left. Nothing here proves that the leaf is the one that was
-	// sealed: compare it with the segment's leaves.
+	// Erased is set if the record was erased: only its position and leaf are left. This package does not prove that the leaf
+	// is the one that was sealed: compare it with the segment's leaves.
 	Erased bool
 
 	Offset int64 // of the frame in its segment
 	body   []byte
-	leaf   [32]byte // kept of an erased record
+	leaf   [32]byte // of an erased record
 }
 
 // Leaf returns SHA-256(0x00 || salt || record), the record's leaf in its
-// segment's Merkle tree; of an erased record, what was kept as that.
+// segment's Merkle tree; for an erased record, the stored leaf.
 func (f Frame) Leaf() [32]byte {
 	if f.Erased {
 		return f.leaf
@@ -107,7 +107,7 @@ func checksum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[4:8], castagnoli), castagnoli, frame[bodyAt:])
 }
 
-// parseHead reads run and seq off the front of a record.
+// parseHead parses run and seq at the beginning of a record.
 func parseHead(record []byte) (run []byte, seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(record, []byte(`{"v":1,"run":"`))
 	if !ok {
@@ -125,7 +125,7 @@ func parseHead(record []byte) (run []byte, seq uint64, ok bool) {
 	return run, seq, err == nil && seq > 0
 }
 
-// validRun reports whether a run's id can stand in a head and in a file name.
+// validRun reports whether a run's id may be used in a head and in a file name.
 func validRun(run string) bool {
 	for _, c := range []byte(run) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -146,16 +146,16 @@ type Reader struct {
 	err    error
 }
 
-// NewReader reads frames from r; name stands in errors.
+// NewReader reads frames from r; errors contain name.
 func NewReader(name string, r io.Reader) *Reader {
 	return &Reader{name: name, in: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// Offset returns the byte after the last frame that Next walked over.
+// Offset returns the offset after the last frame that Next read.
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next frame, io.EOF at a clean end, or a *FrameError. After
-// ErrChecksum, ErrHead and ErrErased the next call goes on behind the bad frame,
+// ErrChecksum, ErrHead and ErrErased the next call continues after the bad frame,
 // whose length was plausible; any other error is final.
 func (r *Reader) Next() (Frame, error) {
 	if r.err != nil {
@@ -179,12 +179,12 @@ func (r *Reader) Next() (Frame, error) {
 	return f, err
 }
 
-// goesOn reports whether err leaves it clear where the next frame begins.
+// goesOn reports whether the position of the next frame is known after err.
 func goesOn(err error) bool {
 	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrHead) || errors.Is(err, ErrErased)
 }
 
-// next returns the frame and how many bytes to move on, 0 when that is unknown.
+// next returns the frame and the number of bytes to skip, 0 if that is unknown.
 func (r *Reader) next() (Frame, int64, error) {
 	var header [bodyAt]byte
 	if n, err := io.ReadFull(r.in, header[:]); err != nil {
@@ -212,7 +212,7 @@ func (r *Reader) next() (Frame, int64, error) {
 	return f, size, err
 }
 
-// parse fills in what f's body says.
+// parse parses f's body.
 func (r *Reader) parse(f *Frame, erased bool) error {
 	var run []byte
 	var ok bool
@@ -235,7 +235,7 @@ func (r *Reader) parse(f *Frame, erased bool) error {
 	return nil
 }
 
-// body reads n bytes; a length that the input does not back costs no memory.
+// body reads n bytes. It allocates memory only as input arrives.
 func (r *Reader) body(n int) ([]byte, error) {
 	if n <= r.in.Size() {
 		b := make([]byte, n)
@@ -262,8 +262,8 @@ func readError(err error, got int) error {
 	return err
 }
 
-// ReadSegment yields the frames of the segment at path. It ends after the first
-// error; the last frame of a segment that is being written can be ErrTorn.
+// ReadSegment yields the frames of the segment at path. It stops after the first
+// error; the last frame of the active segment can be ErrTorn.
 func ReadSegment(path string) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		file, err := regular.Open(path)
@@ -282,7 +282,7 @@ func ReadSegment(path string) iter.Seq2[Frame, error] {
 	}
 }
 
-// salts hands out random bytes, drawn from the kernel 256 salts at a time.
+// salts returns random salts, which it reads from the kernel 256 at a time.
 type salts struct {
 	pool [256 * saltSize]byte
 	left int

@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// FuzzReader reads anything: frames lie within the input and are what stands
-// there, errors are typed, and reading ends.
+// FuzzReader reads arbitrary input: frames lie within the input and match its
+// bytes, errors are typed, and reading ends.
 func FuzzReader(f *testing.F) {
 	k := newKey(f)
 	c := crashedRun(f, k)
@@ -75,7 +75,7 @@ func TestFrameErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		data []byte
 		want error
-		on   bool // reading goes on behind it
+		on   bool // reading continues after it
 	}{
 		"magic":          {change(0, 'X'), wal.ErrMagic, false},
 		"length":         {change(7, 0xff), wal.ErrLength, false},
@@ -120,7 +120,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// sum puts the right checksum into a frame.
+// sum sets the correct checksum of a frame.
 func sum(frame []byte) {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	binary.LittleEndian.PutUint32(frame[8:], crc32.Update(crc32.Checksum(frame[4:8], table), table, frame[12:]))

@@ -13,19 +13,19 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// FS is every file operation that a Log makes, so that a fault can be put into
+// FS has every file operation of a Log, so that tests can inject a fault into
 // each of them. Paths are as given to Create and Recover, joined with a name.
 type FS interface {
 	MkdirAll(dir string) error
 	SyncDir(dir string) error
 	ReadDir(dir string) ([]string, error)
 	ReadFile(path string) ([]byte, error)
-	// Create makes or empties a file, Open takes an existing one; both for reading and writing.
+	// Create creates or truncates a file, Open opens an existing one; both for reading and writing.
 	Create(path string) (File, error)
 	Open(path string) (File, error)
 	Rename(from, to string) error
 	Remove(path string) error
-	// Lock takes an exclusive flock until the Closer is closed or the process ends, and returns ErrLocked if another
+	// Lock acquires an exclusive flock until the Closer is closed or the process ends. It returns ErrLocked if another
 	// process holds it.
 	Lock(path string) (io.Closer, error)
 }
@@ -66,7 +66,7 @@ func (Disk) Create(path string) (File, error) {
 // Open implements FS.
 func (Disk) Open(path string) (File, error) { return openFile(path, os.O_RDWR) }
 
-// openFile keeps a nil *os.File from becoming a non-nil File.
+// openFile returns a nil File, not a nil *os.File, with an error.
 func openFile(path string, flag int) (File, error) {
 	f, err := regular.OpenFile(path, flag, 0o600)
 	if err != nil {
@@ -98,7 +98,7 @@ func (Disk) ReadDir(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Lock implements FS. A process that calls Locked holds the lock for a moment, so a few tries are made.
+// Lock implements FS. It retries briefly, because a process that calls Locked holds the lock for a moment.
 func (Disk) Lock(path string) (io.Closer, error) {
 	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -121,8 +121,8 @@ func (Disk) Lock(path string) (io.Closer, error) {
 	return nil, fmt.Errorf("flock %s: %w", path, err)
 }
 
-// CheckLock returns a *regular.TypeError when something stands in the place of the run's lock that is not a regular file:
-// no one can hold it then. A lock that is missing is no error.
+// CheckLock returns a *regular.TypeError if the run's lock file is not a regular file:
+// no process can hold it then. A missing lock is not an error.
 func CheckLock(dir string) error { return regular.Check(filepath.Join(dir, lockName)) }
 
 // Locked reports whether a live process writes the run in dir.

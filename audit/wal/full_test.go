@@ -13,7 +13,7 @@ import (
 )
 
 // TestFullDisk writes to a real file system of 512 KiB that other files have filled: before the run begins, and again
-// in the middle of it.
+// during the run.
 func TestFullDisk(t *testing.T) {
 	k := newKey(t)
 	disk := t.TempDir()
@@ -57,7 +57,7 @@ func TestFullDisk(t *testing.T) {
 	verify(t, dir, k)
 }
 
-// fill writes to path until the disk has no byte left.
+// fill writes to path until the disk is full.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -10,37 +10,37 @@ import (
 )
 
 // Log is the record of one run, open for writing. It is safe for concurrent
-// use. One goroutine, the writer, makes durable what the Log accepts; Close waits for it.
+// use. A writer goroutine makes accepted events durable; Close waits for it.
 type Log struct {
 	opt  Options
 	head []byte // of every record, up to the seq
 
-	ctx    context.Context // done when Close gives up
+	ctx    context.Context // canceled when Close gives up
 	cancel context.CancelFunc
 	wake   chan struct{} // cap 1: there is work
-	hurry  chan struct{} // cap 1: a caller waits for it
+	hurry  chan struct{} // cap 1: a caller waits for the writer
 	exited chan struct{} // closed when the writer and the notifier have ended
 
 	told notifier
 
-	mu       sync.Mutex // guards everything below
+	mu       sync.Mutex // guards the fields below
 	next     uint64     // seq of the next event
 	durable  uint64     // every seq up to here is durable or declared lost
 	pending  batch      // being filled by Append
 	inflight batch      // being written
 	salts    salts
-	room     chan struct{} // closed and renewed when the buffer empties or its rules change
+	room     chan struct{} // closed and replaced when the buffer empties or its rules change
 	stall    chan struct{} // closed while stalled in degrade mode
 	stalled  error         // why, nil while writing works
 	dropping span          // seqs dropped in this stall, not yet declared
-	dropped  []span        // and those of stalls before, 16 bytes each
+	dropped  []span        // and those of earlier stalls, 16 bytes each
 	rotate   []chan error  // callers of Rotate
 	closed   bool
 	closing  Closing
 	failed   error // the writer has given up
 }
 
-// batch is a row of frames that becomes durable together.
+// batch is a sequence of frames that becomes durable together.
 type batch struct {
 	frames []byte
 	last   uint64 // seq of the last frame
@@ -53,8 +53,8 @@ type span struct{ first, last uint64 }
 func (s span) has(seq uint64) bool { return s.first <= seq && seq <= s.last }
 
 // Create begins the record of a new run in dir, whose parent should exist. A
-// disk that is full or failing is no error but the first stall; anything else
-// that is wrong with dir is.
+// full or failing disk causes a stall and not an error; any other problem
+// with dir is an error.
 func Create(dir string, o Options) (*Log, error) {
 	l, err := newLog(o)
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *Log) start(w *writer) {
 	}()
 }
 
-// Append takes an event into the record at the place that it returns. The event
-// is durable only once Sync has returned for that seq. When the buffer is full
+// Append adds an event to the record and returns its seq. The event
+// is durable only when Sync has returned for that seq. If the buffer is full,
 // Append waits; in degrade mode, during a stall, it returns ErrDropped instead.
 func (l *Log) Append(ctx context.Context, s redact.Sealed) (uint64, error) {
 	body := s.Bytes()
@@ -135,7 +135,7 @@ func (l *Log) Append(ctx context.Context, s redact.Sealed) (uint64, error) {
 	}
 }
 
-// waitForRoom gives up mu while it waits.
+// waitForRoom releases mu while it waits.
 func (l *Log) waitForRoom(ctx context.Context) error {
 	room := l.room
 	l.mu.Unlock()
@@ -154,7 +154,7 @@ func (l *Log) fits(n int) bool {
 	return used == 0 || used+n+recordAt+len(l.head)+21 <= l.opt.BufferBytes
 }
 
-// accept gives body its seq and its frame. The caller holds mu.
+// accept adds a frame for body with the next seq. The caller holds mu.
 func (l *Log) accept(body []byte) uint64 {
 	if len(l.pending.frames) == 0 {
 		poke(l.wake)
@@ -179,8 +179,8 @@ func (l *Log) drop() uint64 {
 	return l.dropping.last
 }
 
-// Sync returns when the event seq is durable. In degrade mode it returns
-// ErrStalled rather than wait out a stall, and ErrDropped for a dropped event.
+// Sync returns when the event seq is durable. In degrade mode it does not wait during a
+// stall and returns ErrStalled, and ErrDropped for a dropped event.
 func (l *Log) Sync(ctx context.Context, seq uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +191,7 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 		case seq <= l.durable:
 			return nil
 		case seq >= l.next:
-			return fmt.Errorf("sync: seq %d has not been given out", seq)
+			return fmt.Errorf("sync: seq %d has not been assigned", seq)
 		case l.failed != nil:
 			return l.failed
 		case l.stalled != nil && l.opt.Mode == Degrade:
@@ -203,7 +203,7 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Flush returns when every event that has its place is durable. Its errors are those of Sync.
+// Flush returns when every accepted event is durable. Its errors are those of Sync.
 func (l *Log) Flush(ctx context.Context) error {
 	l.mu.Lock()
 	last := l.next - 1
@@ -221,7 +221,7 @@ func (l *Log) Durable() uint64 {
 	return l.durable
 }
 
-// waitFor gives up mu until something has happened that may concern seq.
+// waitFor releases mu until a change that may concern seq.
 func (l *Log) waitFor(ctx context.Context, seq uint64) error {
 	done, stall := l.pending.done, l.stall
 	if seq <= l.inflight.last {
@@ -249,7 +249,7 @@ func (l *Log) wasDropped(seq uint64) bool {
 	return l.dropping.has(seq)
 }
 
-// Rotate seals the active segment with all that has been accepted so far, and
+// Rotate seals the active segment with everything accepted so far, and
 // returns when its manifest is durable. Without records it does nothing.
 func (l *Log) Rotate(ctx context.Context) error {
 	done := make(chan error, 1)
@@ -274,9 +274,9 @@ func (l *Log) Rotate(ctx context.Context) error {
 	}
 }
 
-// Close writes what has been accepted, seals the last segment with the closing
-// manifest and gives the directory free. If ctx ends first, for instance during a
-// stall, it returns ErrAborted and leaves the run to Recover. Only the first call counts.
+// Close writes everything accepted, seals the last segment with the closing
+// manifest and unlocks the directory. If ctx ends first, for instance during a
+// stall, it returns ErrAborted and leaves the run to Recover. Later calls return ErrClosed.
 func (l *Log) Close(ctx context.Context, final Closing) error {
 	if final != Sealed && final != Interrupted {
 		return fmt.Errorf("closing %q: want %q or %q", final, Sealed, Interrupted)
@@ -303,13 +303,13 @@ func (l *Log) Close(ctx context.Context, final Closing) error {
 	return l.failed
 }
 
-// makeRoom wakes everybody in waitForRoom. The caller holds mu.
+// makeRoom wakes all callers in waitForRoom. The caller holds mu.
 func (l *Log) makeRoom() {
 	close(l.room)
 	l.room = make(chan struct{})
 }
 
-// take makes the pending batch the one in flight.
+// take moves the pending batch to inflight.
 func (l *Log) take() job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,7 +320,7 @@ func (l *Log) take() job {
 		return j
 	}
 	if l.closed {
-		poke(l.wake) // for the last turn
+		poke(l.wake) // for the last job
 		poke(l.hurry)
 	}
 	spare := l.inflight.frames[:0]
@@ -337,7 +337,7 @@ func (l *Log) acknowledge(last uint64) {
 	l.durable = last
 }
 
-// finish empties the batch in flight.
+// finish empties the inflight batch.
 func (l *Log) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,7 +352,7 @@ func (l *Log) finish() {
 	l.makeRoom()
 }
 
-// end ends the log for its callers, those of Rotate that wait for the writer included: err nil after a proper close.
+// end closes the log for its callers, including callers of Rotate that wait for the writer: err is nil after a normal close.
 func (l *Log) end(rotate []chan error, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestConcurrent wants each caller's events in its own order, and none lost.
+// TestConcurrent checks that the events of each caller keep their order, and that none is lost.
 func TestConcurrent(t *testing.T) {
 	const callers, each = 16, 200
 	k := newKey(t)
@@ -90,7 +90,7 @@ func TestConcurrent(t *testing.T) {
 	verify(t, dir, k)
 }
 
-// TestSegments wants a segment sealed by size and by age, and none without records.
+// TestSegments checks that a segment is sealed by size and by age, and that no empty one is sealed.
 func TestSegments(t *testing.T) {
 	k := newKey(t)
 	ctx := context.Background()
@@ -149,10 +149,10 @@ func waitFor(t testing.TB, cond func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatal("it did not come about in 5 s")
+	t.Fatal("the condition did not hold within 5 s")
 }
 
-// jam is a disk whose every operation fails while it is set.
+// jam is a fault that, while set, fails every operation of a disk.
 type jam struct{ atomic.Bool }
 
 func (j *jam) fault(int, string) error {
@@ -163,7 +163,7 @@ func (j *jam) fault(int, string) error {
 }
 
 // TestStrictStall fills the buffer during a stall: Append waits, nothing is
-// acknowledged, the callbacks come once, and afterwards all is there.
+// acknowledged, each callback is called once, and afterwards every event is durable.
 func TestStrictStall(t *testing.T) {
 	k := newKey(t)
 	var disk jam
@@ -192,7 +192,7 @@ func TestStrictStall(t *testing.T) {
 		want[id] = seq
 	}
 	if len(want) == 0 || len(want) > 10 {
-		t.Errorf("a buffer of %d bytes took %d events", o.BufferBytes, len(want))
+		t.Errorf("a buffer of %d bytes accepted %d events", o.BufferBytes, len(want))
 	}
 	if err := l.Sync(short, 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("sync during a stall: %v", err)
@@ -210,7 +210,7 @@ func TestStrictStall(t *testing.T) {
 	verify(t, dir, k)
 }
 
-// TestDegradeStall drops what the buffer cannot take, and wants the gap declared.
+// TestDegradeStall drops the events that do not fit in the buffer, and checks that a gap declares them.
 func TestDegradeStall(t *testing.T) {
 	k := newKey(t)
 	var disk jam
@@ -272,8 +272,8 @@ func TestDegradeStall(t *testing.T) {
 	}
 }
 
-// TestCloseDuringStall wants Close to give up with its context, and the run
-// to be recoverable.
+// TestCloseDuringStall: Close returns when its context ends, and the run
+// can be recovered.
 func TestCloseDuringStall(t *testing.T) {
 	k := newKey(t)
 	c := crashedRun(t, k)

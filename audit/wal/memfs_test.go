@@ -14,21 +14,21 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// memFS is a directory in memory that knows what a power cut would leave:
-// file contents as of their last fsync, names as of the directory's. A fault
-// can be put into each operation; a failed fsync drops the pages, as a kernel may.
+// memFS is a directory in memory that models a power cut:
+// file contents are those of the last fsync, names those of the directory's last fsync. A fault
+// can be injected into each operation; a failed fsync drops the pages, as a kernel may.
 type memFS struct {
-	// fault is asked before each operation, numbered from 0; a non-nil error fails
-	// it. A write that fails has written its first half.
+	// fault is called before each operation, numbered from 0; a non-nil error fails
+	// the operation. A failed write has written its first half.
 	fault func(n int, op string) error
-	// late has an operation be carried out and fail all the same, as over a network,
+	// late makes an operation take effect and fail nevertheless, as on a network file system,
 	// except for the lock.
 	late bool
 
-	mu      sync.Mutex // guards everything below
+	mu      sync.Mutex // guards the fields below
 	ops     int
 	made    bool // the directory exists
-	kept    bool // and its name is durable
+	kept    bool // its name is durable
 	locked  bool
 	names   map[string]*inode
 	durable map[string]*inode
@@ -36,14 +36,14 @@ type memFS struct {
 
 type inode struct {
 	data, synced []byte
-	bad          bool // cannot be written any more
+	bad          bool // unwritable from now on
 }
 
 func newMemFS(fault func(int, string) error) *memFS {
 	return &memFS{fault: fault, names: map[string]*inode{}, durable: map[string]*inode{}}
 }
 
-// do runs an operation unless a fault is due.
+// do runs an operation unless a fault is injected.
 func (m *memFS) do(op string, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +218,7 @@ func (f *memFile) Sync() error {
 
 func (f *memFile) Close() error { return f.fs.do("close", func() error { return nil }) }
 
-// survival is how much of what was not fsynced a power cut leaves.
+// survival is the part of the data without fsync that survives a power cut.
 type survival string
 
 const (
@@ -227,8 +227,8 @@ const (
 	all     survival = "everything"
 )
 
-// dump writes what a power cut leaves to a real directory and reports whether the
-// directory itself is left.
+// dump writes what survives a power cut to a real directory and reports whether the
+// directory itself survives.
 func (m *memFS) dump(t testing.TB, dir string, s survival) bool {
 	t.Helper()
 	m.mu.Lock()
@@ -267,7 +267,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// load takes over a real directory, all of it durable.
+// load reads a real directory; all of it is durable.
 func (m *memFS) load(t testing.TB, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -287,7 +287,7 @@ func (m *memFS) spoil(name string) {
 	m.names[name].bad = true
 }
 
-// put makes a durable file.
+// put creates a durable file.
 func (m *memFS) put(name string, data []byte) {
 	i := &inode{data: bytes.Clone(data), synced: bytes.Clone(data)}
 	m.names[name], m.durable[name] = i, i

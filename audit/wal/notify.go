@@ -2,19 +2,19 @@ package wal
 
 import "sync"
 
-// notifier calls OnStall and OnResume in turn. It holds a state, not a queue: a stall that came and went while a
-// callback was running is reported once, never half.
+// notifier calls OnStall and OnResume alternately. It stores a state, not a queue: a stall that began and ended while a
+// callback was running is reported once, with both callbacks.
 //
-//	             stalled            OnStall returned, resumed
-//	(nothing) ----------> to tell --------------------------> OnResume --> (nothing)
+//	             stalled               OnStall returned, resumed
+//	(nothing) ----------> to be reported ------------------------> OnResume --> (nothing)
 type notifier struct {
 	onStall  func(error)
 	onResume func()
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond
-	untold  error // a stall that OnStall has not heard of
-	now     bool  // stalled at this moment
+	untold  error // a stall that OnStall has not been called for
+	now     bool  // currently stalled
 	stopped bool
 }
 
@@ -44,7 +44,7 @@ func (n *notifier) stop() {
 	n.changed.Signal()
 }
 
-// run calls the callbacks until stop. A stall that never ended has no OnResume.
+// run calls the callbacks until stop. A stall that has not ended gets no OnResume.
 func (n *notifier) run() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +66,7 @@ func (n *notifier) run() {
 	}
 }
 
-// tellStall gives up mu during the call.
+// tellStall releases mu during the call.
 func (n *notifier) tellStall() {
 	err := n.untold
 	n.untold = nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Mode is what happens when the record cannot be written.
+// Mode is the behavior while the record cannot be written.
 type Mode string
 
 // The modes of a log.
@@ -19,12 +19,12 @@ const (
 // Errors of a Log.
 var (
 	ErrClosed    = errors.New("the log is closed")
-	ErrAborted   = errors.New("the log was given up before all of it was durable")
-	ErrStalled   = errors.New("the log is stalled: the record cannot be written just now")
+	ErrAborted   = errors.New("the log was closed before all of it was durable")
+	ErrStalled   = errors.New("the log is stalled: the record cannot be written at the moment")
 	ErrDropped   = errors.New("the event was dropped while the log was stalled; a gap record declares it")
 	ErrTooLarge  = fmt.Errorf("the record is longer than %d bytes", MaxRecord)
 	ErrNotSealed = errors.New("not a sealed JSON object")
-	ErrExists    = errors.New("the directory already holds a record")
+	ErrExists    = errors.New("the directory already has a record")
 	ErrNoRoom    = errors.New("there is no room for the record")
 )
 
@@ -34,29 +34,29 @@ type Options struct {
 	Sealer Sealer
 	Mode   Mode // default Strict
 
-	SegmentBytes int64         // a segment is sealed before it grows beyond; default 4 MiB, at most MaxSegment
-	SegmentAge   time.Duration // and when its first record is this old; default 1 s
+	SegmentBytes int64         // a segment is sealed before it grows beyond this; default 4 MiB, at most MaxSegment
+	SegmentAge   time.Duration // a segment is sealed when its first record is this old; default 1 s
 	// BufferBytes bounds the frames that are accepted and not yet durable; default 4 MiB.
-	// When it is full, Append waits. A single record may always pass.
+	// If it is full, Append waits. A single record always fits.
 	BufferBytes int
-	// Linger is how long the writer gathers more records while no one waits in Sync; default 2 ms. Sync ends it
-	// immediately.
+	// Linger is how long the writer collects more records while no caller waits in Sync; default 2 ms. Sync ends the
+	// wait.
 	Linger time.Duration
 	Retry  time.Duration // pause between attempts while stalled; default 100 ms
 
 	// OnStall is called when writing begins to fail and OnResume when it works
-	// again, in turn, from a goroutine of the log's own. They may use the log, but not Close it.
+	// again, alternately, from a separate goroutine. They may use the log, but must not close it.
 	OnStall  func(error)
 	OnResume func()
 
-	// Room is called before records are written, up to a thousand times a second. Its error is a stall, like a full
-	// disk: strict waits, degrade drops and declares. The segment that is being written is sealed first, so that it can
-	// be shipped and make space. Room does not use the log.
+	// Room is called before records are written, up to a thousand times a second. Its error causes a stall, like a full
+	// disk: strict waits, degrade drops and declares. The log seals the active segment first, so that it can
+	// be shipped and removed to free space. Room must not use the log.
 	Room func() error
-	// OnCommit is called with each group of records that has become durable: their number, their bytes in the segment,
-	// and how long the write with its fsync took. Like Room it blocks the writer.
+	// OnCommit is called for each group of records that has become durable, with the number of records, their bytes in the
+	// segment, and the duration of the write and its fsync. Like Room it blocks the writer.
 	OnCommit func(records, bytes int, took time.Duration)
-	// OnSeal is called after each segment's manifest has become durable. Like Room it blocks the writer.
+	// OnSeal is called when a segment's manifest has become durable. Like Room it blocks the writer.
 	OnSeal func()
 
 	FS FS // default Disk

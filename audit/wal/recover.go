@@ -14,24 +14,25 @@ import (
 
 // Errors of Recover.
 var (
-	ErrFinished = errors.New("the record is closed already: there is nothing to recover")
-	ErrDamaged  = errors.New("the record is damaged beyond what a crash can do; verify says where")
+	ErrFinished = errors.New("the record is already closed: there is nothing to recover")
+	ErrDamaged  = errors.New("the record is damaged in a way that a crash cannot cause; verify reports where")
 )
 
-// Recovery describes what was found of a run whose process died.
+// Recovery describes the state of a run whose process died.
 type Recovery struct {
 	Last     uint64 // seq of the last record that survived, 0 for none
 	Sealed   uint64 // segments that were sealed before
 	Unsealed uint64 // records in the segment that was not
-	CutBytes int64  // of the torn tail, which a gap record declares
-	CutNote  string // path of the file that holds them, empty when nothing was cut
+	CutBytes int64  // length of the torn tail, which a gap record declares
+	CutNote  string // path of the file with the torn tail, empty if nothing was cut
 }
 
 // Recover opens the record of a run whose process died, for a few last events
-// and Close. Whatever stands in the unsealed segment up to the first invalid frame
-// survives; the torn tail behind it goes to a side file and is declared by a gap
+// and Close. The frames of the unsealed segment up to the first invalid one
+// survive; the torn tail after them is moved to a separate file and declared by a gap
 // record. It returns ErrLocked for a live run and ErrFinished for a closed one, and
-// completes an Erase that was cut off in either. A failed Recover can be repeated. ctx bounds the wait for a process that erases.
+// completes an interrupted Erase in either. A failed Recover can be repeated. ctx bounds the wait for a process that
+// erases.
 func Recover(ctx context.Context, dir string, o Options) (*Log, Recovery, error) {
 	l, err := newLog(o)
 	if err != nil {
@@ -49,8 +50,8 @@ func Recover(ctx context.Context, dir string, o Options) (*Log, Recovery, error)
 	return l, r.found, nil
 }
 
-// recoverer brings a log and its writer, which has the lock, to where the process that died left the run. Nothing else
-// uses them meanwhile.
+// recoverer restores the state of a log and its writer, which has the lock, from the files of the run. No other goroutine
+// uses them during recovery.
 type recoverer struct {
 	log    *Log
 	writer *writer
@@ -86,7 +87,7 @@ func (r *recoverer) run(ctx context.Context) (err error) {
 	return r.segment(open)
 }
 
-// manifest continues the chain behind a sealed segment.
+// manifest continues the chain after a sealed segment.
 func (r *recoverer) manifest(name string, first uint64) error {
 	l, w := r.log, r.writer
 	text, err := w.dir.fs.ReadFile(w.dir.file(name))
@@ -109,7 +110,7 @@ func (r *recoverer) manifest(name string, first uint64) error {
 	return nil
 }
 
-// unsealed returns the name of the one segment behind the last manifest, if any.
+// unsealed returns the name of the one segment after the last manifest, if any.
 func (r *recoverer) unsealed() (string, error) {
 	var open string
 	for _, name := range r.names {
@@ -125,7 +126,7 @@ func (r *recoverer) unsealed() (string, error) {
 	return open, nil
 }
 
-// segment makes the unsealed segment the active one.
+// segment makes the unsealed segment active.
 func (r *recoverer) segment(name string) error {
 	dir, seg := r.writer.dir, &r.writer.seg
 	data, err := dir.fs.ReadFile(dir.file(name))
@@ -138,7 +139,7 @@ func (r *recoverer) segment(name string) error {
 	r.found.Unsealed, r.found.Last = seg.count, max(r.found.Last, seg.last)
 	torn := data[whole:]
 	if len(torn) > 0 {
-		// The note is durable before the tail is cut, so that a crash in between cuts again.
+		// The note is durable before the tail is cut, so that recovery cuts again after a crash in between.
 		if err := dir.writeFile(tornName(first, whole), torn); err != nil {
 			return err
 		}
@@ -153,8 +154,8 @@ func (r *recoverer) segment(name string) error {
 	return r.declareCut(tornName(first, whole), torn, hole)
 }
 
-// skipTo leaves out the seqs before an empty segment's first: they were dropped in degrade mode, and the gap record
-// that should declare them was torn.
+// skipTo skips the seqs before an empty segment's first: they were dropped in degrade mode, and the gap record
+// that would declare them was torn.
 func (r *recoverer) skipTo(first uint64) (hole span) {
 	l := r.log
 	if r.writer.seg.count > 0 || first == l.next {
@@ -165,8 +166,8 @@ func (r *recoverer) skipTo(first uint64) (hole span) {
 	return hole
 }
 
-// replay takes over the frames of data up to the first that cannot have been
-// written by this log, and returns how many bytes those are.
+// replay adds the frames of data up to the first that this log cannot have
+// written, and returns their length in bytes.
 func (r *recoverer) replay(data []byte, first uint64) int64 {
 	l, seg := r.log, &r.writer.seg
 	seg.first = first
@@ -185,8 +186,8 @@ func (r *recoverer) replay(data []byte, first uint64) int64 {
 	}
 }
 
-// declareCut adds the gap record for a cut tail. A note that stands at the very
-// end of the frames is one whose gap did not get written before another crash.
+// declareCut adds the gap record for a cut tail. A note whose offset is the end
+// of the frames is one whose gap record was not written before another crash.
 func (r *recoverer) declareCut(note string, torn []byte, hole span) error {
 	dir := r.writer.dir
 	if len(torn) == 0 && slices.Contains(r.names, note) {

@@ -14,9 +14,9 @@ import (
 
 var errSpool = errors.New("the spool is full")
 
-// TestRoom has a spool that is full until what was written is sealed and has
-// left: strict waits and loses nothing, and the segment under way is sealed, as
-// else it could never leave.
+// TestRoom has a spool that is full until its records are sealed and shipped:
+// in strict mode the log waits and loses nothing, and it seals the active segment, since
+// it could not be shipped otherwise.
 func TestRoom(t *testing.T) {
 	k := newKey(t)
 	dir := runDir(t)
@@ -65,7 +65,7 @@ func TestRoom(t *testing.T) {
 	verify(t, dir, k)
 }
 
-// TestRoomDegrade wants what did not fit to be declared, with the cause.
+// TestRoomDegrade checks that a gap record declares the dropped events, with the cause.
 func TestRoomDegrade(t *testing.T) {
 	k := newKey(t)
 	dir := runDir(t)
@@ -109,7 +109,7 @@ func TestRoomDegrade(t *testing.T) {
 	}
 }
 
-// TestOnCommit wants each record counted once, with its bytes, and each seal reported once its manifest is there.
+// TestOnCommit checks that each record is counted once, with its bytes, and that each seal is reported when its manifest exists.
 func TestOnCommit(t *testing.T) {
 	k := newKey(t)
 	dir := runDir(t)
@@ -130,7 +130,7 @@ func TestOnCommit(t *testing.T) {
 	}
 	l, err := wal.Create(dir, o)
 	check(t, err)
-	done, err := script(t.Context(), t, l) // closes: no one calls OnCommit behind it
+	done, err := script(t.Context(), t, l) // after Close no goroutine calls OnCommit
 	check(t, err)
 	if manifests := glob(t, filepath.Clean(dir), "*"+wal.ManifestSuffix); len(manifests) != seals {
 		t.Errorf("%d seals were reported, there are %d manifests", seals, len(manifests))

@@ -47,7 +47,7 @@ func (k key) options() wal.Options {
 
 var red = redact.New([]byte("0123456789abcdef0123456789abcdef"))
 
-// event is a sealed event that can be recognised by its number.
+// event is a sealed event with a number that identifies it.
 func event(t testing.TB, id int) redact.Sealed {
 	t.Helper()
 	s, err := red.Seal(&audit.Event{
@@ -78,7 +78,7 @@ func read(t testing.TB, dir string) []audit.Record {
 	return records
 }
 
-// ids returns at which seq each numbered event stands, and fails if one stands twice.
+// ids returns the seq of each numbered event, and fails if an event occurs twice.
 func ids(t testing.TB, records []audit.Record) map[int]uint64 {
 	t.Helper()
 	m := map[int]uint64{}
@@ -95,7 +95,7 @@ func ids(t testing.TB, records []audit.Record) map[int]uint64 {
 	return m
 }
 
-// verify fails unless the closed run in dir holds.
+// verify fails unless the closed run in dir verifies.
 func verify(t testing.TB, dir string, k key) proof.Report {
 	t.Helper()
 	e, err := proof.OpenDir(dir)
@@ -108,7 +108,7 @@ func verify(t testing.TB, dir string, k key) proof.Report {
 	return report
 }
 
-// tally is what a script was promised.
+// tally has the events that a script knows to be accepted and durable.
 type tally struct {
 	posted map[int]uint64 // accepted: event to seq
 	synced map[int]uint64 // acknowledged as durable
@@ -151,7 +151,7 @@ func script(ctx context.Context, t testing.TB, l *wal.Log) (tally, error) {
 	return done, l.Close(ctx, wal.Sealed)
 }
 
-// recovered closes the run in dir as interrupted and returns how it verifies.
+// recovered recovers the run in dir, closes it as interrupted and verifies it.
 func recovered(t testing.TB, dir string, k key) ([]audit.Record, wal.Recovery) {
 	t.Helper()
 	l, rec, err := wal.Recover(t.Context(), dir, k.options())
@@ -170,7 +170,7 @@ func recovered(t testing.TB, dir string, k key) ([]audit.Record, wal.Recovery) {
 	return read(t, dir), rec
 }
 
-// holds fails unless every event in want stands at its seq, exactly once.
+// holds fails unless every event in want occurs exactly once, at its seq.
 func holds(t testing.TB, records []audit.Record, want map[int]uint64) {
 	t.Helper()
 	got := ids(t, records)

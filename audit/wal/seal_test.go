@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// away is a sealer whose key cannot be reached for a while.
+// away is a sealer whose key is unreachable for a while.
 type away struct {
 	wal.Sealer
 	gone *atomic.Bool
@@ -23,8 +23,8 @@ func (a away) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	return a.Sealer.Seal(seg)
 }
 
-// TestKeyAway has a key that is elsewhere and cannot be reached when a segment is due: that is
-// a stall like a full disk, and ends when the key is back.
+// TestKeyAway: if a remote key is unreachable when a segment must be sealed, the log
+// stalls as with a full disk, until the key is reachable again.
 func TestKeyAway(t *testing.T) {
 	k := newKey(t)
 	dir := runDir(t)

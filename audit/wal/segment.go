@@ -12,18 +12,18 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Closing is how a run's record ended; it is in the last manifest.
+// Closing states how a run's record ended; it is in the last manifest.
 type Closing string
 
 // The ways a record ends.
 const (
-	Open        Closing = ""            // it goes on in the next segment
-	Sealed      Closing = "sealed"      // the run came to its end
+	Open        Closing = ""            // the record continues in the next segment
+	Sealed      Closing = "sealed"      // the run ended normally
 	Interrupted Closing = "interrupted" // the process died; Recover closed it
 )
 
-// Segment is a finished segment, as a Sealer gets it. Count may be 0 in the closing one only; First is then the seq
-// that would have come next.
+// Segment is a finished segment, as passed to a Sealer. Count may be 0 only in the closing one; First is then the next
+// unused seq.
 type Segment struct {
 	Run         string
 	Index       uint64 // 0 for a run's first segment
@@ -31,32 +31,32 @@ type Segment struct {
 	Count       uint64
 	Bytes       int64
 	Leaves      [][32]byte // SHA-256(0x00 || salt || record), in order
-	Losses      Losses     // what the gap records in this segment declare
+	Losses      Losses     // losses that the gap records of this segment declare
 	Time        time.Time  // of sealing, UTC
 	Closing     Closing
-	Prev        []byte // the manifest of the segment before, nil for the first
+	Prev        []byte // the preceding manifest, nil for the first
 }
 
 // Losses are the declared losses by stage.
 type Losses map[string]Loss
 
-// Loss is what was lost at one stage.
+// Loss is the loss at one stage.
 type Loss struct {
 	Gaps   uint64 `json:"gaps"`   // gap records
 	Events uint64 `json:"events"` // lost events, as far as they could be counted
 	Bytes  int64  `json:"bytes"`  // lost bytes of output
 }
 
-// Sealer makes a segment verifiable. It does no I/O; the Log writes what it
-// returns, leaves before manifest. Calls come one at a time.
+// Sealer makes a segment verifiable. The Log writes the leaves that it
+// returns, then the manifest. Calls are not concurrent.
 type Sealer interface {
 	Seal(Segment) (leaves, manifest []byte, err error)
-	// Parse reads back index, range and closing from a manifest of its own making.
+	// Parse parses index, range and closing of a manifest that Seal returned.
 	Parse(manifest []byte) (Segment, error)
 }
 
-// gapMark finds gap records without decoding all others. The kind stands among
-// the first fields of an audit.Event, before anything that a guest can fill in.
+// gapMark finds gap records without decoding all others. The kind is one of
+// the first fields of an audit.Event, before any that a guest controls.
 var gapMark = []byte(`"kind":"gap"`)
 
 const gapWithin = 256
@@ -85,8 +85,8 @@ func frameSize(frame []byte) int {
 	return recordAt + int(binary.LittleEndian.Uint32(frame[4:]))
 }
 
-// fit returns how many bytes of whole frames at the front of buf fit into room bytes, at least one frame if force is
-// set.
+// fit returns the length in bytes of the complete frames at the front of buf that fit into room bytes, at least one frame
+// if force is set.
 func fit(buf []byte, room int64, force bool) int {
 	n := 0
 	for n < len(buf) {
@@ -106,8 +106,8 @@ const (
 	ManifestSuffix = ".manifest"
 	tornSuffix     = ".torn"
 	tempSuffix     = ".tmp"
-	erasedSuffix   = ".erased"  // a segment without a record, not yet in its place
-	erasingSuffix  = ".erasing" // the segment as it was before, to be overwritten
+	erasedSuffix   = ".erased"  // a segment with an erased record, not yet renamed into place
+	erasingSuffix  = ".erasing" // the segment before the erasure, to be overwritten
 )
 
 // FileName returns the name of the file with that suffix of the segment that

@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// TestShortWrite lets the kernel write only a part of the bytes: no file may grow beyond a limit (RLIMIT_FSIZE), which
-// is lifted when the log stalls, or else the process is killed there and then, with half a frame on the disk.
+// TestShortWrite makes the kernel write only a part of the bytes: no file may grow beyond a limit (RLIMIT_FSIZE), which
+// is lifted when the log stalls, or the process is killed at that point, with a partial frame on the disk.
 func TestShortWrite(t *testing.T) {
 	stride := 67
 	if os.Getenv("CUSTODY_ROUNDS") != "" {

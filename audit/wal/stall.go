@@ -10,19 +10,19 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// beginStall lets callers know that writing fails.
+// beginStall notifies callers that writing fails.
 func (l *Log) beginStall(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stalled = err
 	if l.opt.Mode == Degrade {
 		close(l.stall)
-		l.makeRoom() // callers that wait for it are to drop their events
+		l.makeRoom() // callers in waitForRoom drop their events
 	}
 	l.told.stalled(err)
 }
 
-// endStall declares what was dropped, behind what the buffer held.
+// endStall declares what was dropped, after the events that the buffer contained.
 func (l *Log) endStall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,19 +41,19 @@ func (l *Log) endStall() {
 	l.told.resumed()
 }
 
-// gapBody is the only event that does not come through the redactor: it is
-// made of numbers and words of our own.
+// gapBody encodes the only event that bypasses the redactor: it
+// contains only numbers and fixed text.
 func gapBody(g audit.Gap) []byte {
 	body, err := json.Marshal(audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap, Gap: &g,
 	})
 	if err != nil {
-		panic(err) // no field of a gap can fail to encode
+		panic(err) // a gap always encodes
 	}
 	return body
 }
 
-// cause gives the kernel's words for the error, without any path.
+// cause returns the kernel's text of the error, without any path.
 func cause(err error) string {
 	var errno syscall.Errno
 	if errors.Is(err, ErrNoRoom) {
@@ -65,7 +65,7 @@ func cause(err error) string {
 	return "the record could not be written"
 }
 
-// passing reports whether err is one that a disk can recover from.
+// passing reports whether err can be transient.
 func passing(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, io.ErrShortWrite} {
 		if errors.Is(err, e) {

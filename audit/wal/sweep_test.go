@@ -22,8 +22,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// The sweep puts a fault into each system call that the log makes, at the real
-// kernel interface. The log runs in a process of its own (sweepchild_test.go)
+// The sweep injects a fault into each system call of the log, at the real
+// kernel interface. The log runs in a child process (sweepchild_test.go)
 // with all its file operations on one thread, to which strace is attached:
 //
 //	test --------------> child: log -> FS -> one thread --system calls--> kernel
@@ -33,29 +33,29 @@ import (
 // An injected error means that the kernel did not carry out the call (strace(1), "inject"); half-done calls are in
 // shortwrite_test.go and in the tests with memFS.
 
-// swept are the system calls that are counted and failed.
+// swept lists the system calls that are counted and failed.
 const swept = "openat,read,pwrite64,write,fsync,fdatasync,rename,renameat,renameat2,close,ftruncate," +
 	"fallocate,link,linkat,unlink,unlinkat,mkdir,mkdirat,flock,getdents64,fstat,newfstatat,fchown,lseek"
 
 // sweepEvery is the stride over the runs when CUSTODY_ROUNDS is not set.
 const sweepEvery = 23
 
-// task is what the child is to do, and with what.
+// task names an operation for the child and its arguments.
 type task struct {
 	do  string // strict, degrade, recover, erase
 	dir string
 	key string // of the host, private
 }
 
-// outcome is what the child said before it ended.
+// outcome is what the child reported before it ended.
 type outcome struct {
 	accepted map[int]uint64 // event to seq
 	acked    map[int]uint64
 	dropped  map[uint64]bool // seqs
-	done     bool            // it got to its end
-	failed   string          // or said why not
+	done     bool            // it completed
+	failed   string          // or its error
 	killed   bool
-	calls    []string // the system calls in order, as far as it came
+	calls    []string // the system calls in order, until it ended
 }
 
 // sweepKey returns a key that a child can be given.
@@ -70,7 +70,7 @@ func sweepKey(t testing.TB) (key, string) {
 	return key{signer, note.VerifierList(verifier)}, private
 }
 
-// run has a child do its task under faults, each in the syntax of strace's inject.
+// run runs the task in a child with faults, each in the syntax of strace's inject.
 func (c task) run(t *testing.T, faults ...string) outcome {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -104,7 +104,7 @@ func (c task) run(t *testing.T, faults ...string) outcome {
 	return o
 }
 
-// trace attaches strace to a thread, and returns a function that waits for its end.
+// trace attaches strace to a thread, and returns a function that waits for strace to end.
 func trace(t *testing.T, thread int, log string, faults []string) (wait func()) {
 	t.Helper()
 	args := []string{"-o", log, "-p", fmt.Sprint(thread), "-e", "trace=" + swept}
@@ -127,7 +127,7 @@ func trace(t *testing.T, thread int, log string, faults []string) (wait func()) 
 	}
 }
 
-// listen reads what the child says.
+// listen parses the child's output.
 func listen(t *testing.T, lines *bufio.Scanner) outcome {
 	t.Helper()
 	o := outcome{accepted: map[int]uint64{}, acked: map[int]uint64{}, dropped: map[uint64]bool{}}
@@ -176,12 +176,12 @@ func points(calls []string) (points []point) {
 	return points
 }
 
-// under runs f, and says under which fault if that fails.
+// under runs f, and names the fault if f fails.
 func under(t *testing.T, fault string, f func()) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
-			t.Fatalf("that was under %s", fault)
+			t.Fatalf("the fault was %s", fault)
 		}
 	}()
 	f()
@@ -222,7 +222,7 @@ func sweep(t *testing.T, points []point, faults []string, f func(t *testing.T, f
 	}
 }
 
-// chosen picks one in sweepEvery, the same each time.
+// chosen selects one in sweepEvery, always the same ones.
 func chosen(name string) bool {
 	h := fnv.New32a()
 	io.WriteString(h, name)
@@ -244,15 +244,15 @@ func sweepWriting(t *testing.T, mode string) {
 		dir := runDir(t)
 		wantRecord(t, k, dir, task{mode, dir, private}.run(t, fault))
 	})
-	// Repairs of their own: the segment cannot be cut back after a failed write, or the
-	// process dies while it is.
+	// Faults during repair: the segment cannot be truncated after a failed write, or the
+	// process dies during the truncation.
 	for _, second := range []string{
 		"ftruncate:error=EIO:when=1", "ftruncate:error=EIO:when=1+", "ftruncate:signal=KILL:when=1",
 		"fsync:signal=KILL:when=5", "fsync:error=EIO:when=5..9", "rename:signal=KILL:when=1", "renameat:signal=KILL:when=1",
 	} {
 		for _, first := range []string{"pwrite64:error=EIO:when=2", "fsync:error=EIO:when=4", "pwrite64:error=ENOSPC:when=3..5"} {
 			if strings.HasPrefix(first, "fsync") && strings.HasPrefix(second, "fsync") {
-				continue // strace takes one set of faults a call
+				continue // strace accepts one set of faults for a call
 			}
 			under(t, first+" and "+second, func() {
 				dir := runDir(t)
@@ -262,12 +262,12 @@ func sweepWriting(t *testing.T, mode string) {
 	}
 }
 
-// wantRecord checks what a writer left: all that it acknowledged, nothing twice,
-// and a record that verifies, after recovery if it died.
+// wantRecord checks the record of a writer: everything acknowledged exists, nothing twice,
+// and it verifies, after recovery if the process died.
 func wantRecord(t *testing.T, k key, dir string, o outcome) {
 	t.Helper()
 	if o.failed != "" {
-		// The log could not be made. That is said, and nothing was promised.
+		// The log could not be created. The error states that, and nothing was acknowledged.
 		if len(o.accepted) > 0 || !strings.Contains(o.failed, "create record") {
 			t.Errorf("%s after %d events", o.failed, len(o.accepted))
 		}
@@ -299,13 +299,13 @@ func wantRecord(t *testing.T, k key, dir string, o outcome) {
 	}
 }
 
-// begun reports whether a lock, at least, was made: Recover wants one.
+// begun reports whether at least a lock was created: Recover needs one.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "lock"))
 	return err == nil
 }
 
-// TestSweepRecover has the recovery of a torn run fail or die at each system call.
+// TestSweepRecover fails or kills the recovery of a torn run at each system call.
 func TestSweepRecover(t *testing.T) {
 	k, private := sweepKey(t)
 	torn := tornRun(t, k)
@@ -330,8 +330,8 @@ func TestSweepRecover(t *testing.T) {
 	})
 }
 
-// TestSweepErase has an erasure fail or die at each system call: the record is there
-// whole or not at all, and a repetition completes it.
+// TestSweepErase fails or kills an erasure at each system call: the record exists
+// completely or not at all, and a repetition completes the erasure.
 func TestSweepErase(t *testing.T) {
 	k, private := sweepKey(t)
 	whole := closedRun(t, k)
@@ -347,14 +347,14 @@ func TestSweepErase(t *testing.T) {
 		if !slices.EqualFunc(before, after, sameFrame) {
 			after = append([]wal.Frame(nil), after...)
 			if !after[5].Erased {
-				t.Error("something else than seq 6 is different")
+				t.Error("a record other than seq 6 differs")
 			}
 			if o.killed || !o.done {
 				check(t, wal.CompleteErase(t.Context(), dir))
 			}
 			wantErased(t, dir, before, 6)
 		} else if o.done {
-			t.Error("it said that it was done")
+			t.Error("it reported success")
 		}
 		check(t, wal.Erase(t.Context(), dir, 6))
 		wantErased(t, dir, before, 6)

@@ -20,8 +20,8 @@ import (
 
 const sweepEnv = "CUSTODY_SWEEP"
 
-// sweepChild is the process in which the sweep injects faults. It names the thread on which it will work, and begins on
-// a signal.
+// sweepChild is the process into which the sweep injects faults. It prints the thread on which it will work, and starts
+// on a signal.
 func sweepChild(do string) {
 	th := newThread()
 	fmt.Printf("thread %d\n", th.id)
@@ -56,7 +56,7 @@ func sweepOptions(th *thread) wal.Options {
 	return o
 }
 
-// sweepWrite writes a small run and returns what was accepted and acknowledged.
+// sweepWrite writes a small run and prints the accepted and the acknowledged events.
 func sweepWrite(dir string, mode wal.Mode, th *thread) error {
 	o := sweepOptions(th)
 	if o.Mode = mode; mode == wal.Degrade {
@@ -116,8 +116,8 @@ func sweepRecover(dir string, th *thread) error {
 	return l.Close(context.Background(), wal.Interrupted)
 }
 
-// thread is a Disk whose system calls all come from one thread, so that they
-// have an order and can be counted from outside.
+// thread is a Disk that makes all system calls on one thread, so that they
+// have an order and strace can count them.
 type thread struct {
 	disk  wal.Disk
 	id    int

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// writer makes what a log has accepted durable, and seals it. It belongs to one goroutine; before that starts, to
+// writer makes accepted events durable and seals segments. It belongs to one goroutine, and before that starts to
 // Create or Recover.
 type writer struct {
 	log  *Log
@@ -23,20 +23,20 @@ func newWriter(l *Log, path string) *writer {
 	return &writer{log: l, opt: &l.opt, dir: dir, seg: active{dir: dir}}
 }
 
-// setUp makes and locks the directory of a new run. It can be repeated.
+// setUp creates and locks the directory of a new run. It can be repeated.
 func (w *writer) setUp() (err error) {
 	w.lock, err = w.dir.make()
 	return err
 }
 
-// job is one turn of the writer.
+// job is one iteration of the writer.
 type job struct {
 	frames  []byte
 	rotate  []chan error
-	closing Closing // set in the last turn
+	closing Closing // set in the last job
 }
 
-// write is the writer: it turns until the log is closed or given up.
+// write runs the writer until the log is closed or aborted.
 func (w *writer) write() {
 	for {
 		w.waitForWork()
@@ -54,8 +54,8 @@ func (w *writer) write() {
 	}
 }
 
-// waitForWork returns when there is something to write, or the active segment
-// has reached its age.
+// waitForWork returns when there are records to write, or the active segment
+// has reached its maximum age.
 func (w *writer) waitForWork() {
 	var age <-chan time.Time
 	if w.seg.count > 0 {
@@ -74,12 +74,12 @@ func (w *writer) waitForWork() {
 	case <-w.log.hurry:
 	case <-linger.C:
 	}
-	// Let other runnable goroutines run first: callers that the last commit has woken bring their next events into this
-	// one.
+	// Yield to other runnable goroutines first: callers that the last commit has woken can add their next events to this
+	// batch.
 	runtime.Gosched()
 }
 
-// turn makes a job durable, whatever it takes; it fails only when the log is given up.
+// turn makes a job durable, with as many retries as necessary; it fails only when the log is aborted.
 func (w *writer) turn(j job) error {
 	if w.lock == nil {
 		if err := w.insist(w.setUp); err != nil {
@@ -101,7 +101,7 @@ func (w *writer) turn(j job) error {
 	return nil
 }
 
-// commit writes frames, as many segments as it takes, and acknowledges each part.
+// commit writes frames to as many segments as necessary, and acknowledges each part.
 func (w *writer) commit(frames []byte) error {
 	for len(frames) > 0 {
 		if err := w.admit(); err != nil {
@@ -142,7 +142,7 @@ func (w *writer) commitChunk(chunk []byte) error {
 	return nil
 }
 
-// admit waits until Room lets records in.
+// admit waits until Room accepts records.
 func (w *writer) admit() error {
 	if w.opt.Room == nil {
 		return nil
@@ -164,7 +164,7 @@ func (w *writer) admit() error {
 	return w.insist(ask)
 }
 
-// close gives up the files that are open, and the lock.
+// close closes the open files, and releases the lock.
 func (w *writer) close() {
 	if w.seg.file != nil {
 		w.seg.file.Close()
@@ -174,8 +174,8 @@ func (w *writer) close() {
 	}
 }
 
-// insist repeats op until it works. The first failure begins a stall, the
-// success after it ends it. It fails only when the log is given up.
+// insist repeats op until it succeeds. The first failure begins a stall, the
+// success ends it. It fails only when the log is aborted.
 func (w *writer) insist(op func() error) error {
 	err := op()
 	if err == nil {
@@ -197,8 +197,8 @@ func (w *writer) insist(op func() error) error {
 	}
 }
 
-// sealSegment writes leaves and manifest of the active segment, in that order,
-// and begins the next one. Its records are durable already.
+// sealSegment writes the leaves and the manifest of the active segment, in that order,
+// and begins the next one. Its records are already durable.
 func (w *writer) sealSegment(closing Closing) error {
 	s := Segment{
 		Run: w.opt.Run, Index: w.seg.index, First: w.seg.first, Last: w.seg.last, Count: w.seg.count,
@@ -209,7 +209,7 @@ func (w *writer) sealSegment(closing Closing) error {
 		s.First, s.Last = w.log.Durable()+1, w.log.Durable()
 	}
 	var leaves, manifest []byte
-	err := w.insist(func() (err error) { // the key may be elsewhere, and away
+	err := w.insist(func() (err error) { // a remote key may be unreachable
 		leaves, manifest, err = w.opt.Sealer.Seal(s)
 		return err
 	})

@@ -22,9 +22,9 @@ const (
 	PublicFile = "witness.pub" // the verifier key, for policies
 )
 
-// Generate makes a witness: a directory with a new key and an empty memory. It returns the
-// public key (a vkey of type 0x04, C2SP tlog-cosignature), and does nothing if there is a witness
-// already: a new memory under the same key could be made to contradict the old one.
+// Generate makes a witness's directory with a new key and an empty state, and returns the
+// public key (a vkey of type 0x04, C2SP tlog-cosignature). It returns an error if the directory already has a witness:
+// an empty state under the same key could be made to contradict the old one.
 func Generate(dir, name string) (vkey string, err error) {
 	if name == "" || strings.ContainsAny(name, "+ \t\r\n") {
 		return "", fmt.Errorf("witness: %q cannot name a key: no spaces and no plus sign", name)
@@ -40,7 +40,7 @@ func Generate(dir, name string) (vkey string, err error) {
 		return "", fmt.Errorf("witness: %w", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, stateDir), 0o700); errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("witness: %s is a witness already", dir)
+		return "", fmt.Errorf("witness: %s already has a witness", dir)
 	} else if err != nil {
 		return "", fmt.Errorf("witness: %w", err)
 	}
@@ -67,7 +67,7 @@ func Load(dir string) (note.Signer, note.Verifier, error) {
 	return s, s.Verifier(), nil
 }
 
-// create makes a file that must not be there, durably.
+// create durably creates a file, which must not exist.
 func create(path, text string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

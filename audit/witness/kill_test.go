@@ -28,9 +28,9 @@ func loopback(t testing.TB) net.Listener {
 	return l
 }
 
-// TestMain is also the witness in a process of its own: CUSTODY_TEST_WITNESS is its directory,
-// CUSTODY_TEST_LOG the key of the log, CUSTODY_TEST_DIE after how many cosignatures that are
-// durable, and not sent, it ends itself with SIGKILL.
+// TestMain also runs the witness in a child process: CUSTODY_TEST_WITNESS is its directory,
+// CUSTODY_TEST_LOG the key of the log, CUSTODY_TEST_DIE the number of cosignatures that are
+// durable, and not sent, after which it kills itself with SIGKILL.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CUSTODY_TEST_WITNESS"); dir != "" {
 		if err := child(dir); err != nil {
@@ -84,7 +84,7 @@ func (d *dying) Write(p []byte) (int, error) {
 	return d.ResponseWriter.Write(p)
 }
 
-// spawn starts the child; wait returns when it is dead.
+// spawn starts the child; wait returns when it has ended.
 func spawn(t *testing.T, dir, vkey string, die int) (url string, p *os.Process, wait func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -108,7 +108,7 @@ func spawn(t *testing.T, dir, vkey string, die int) (url string, p *os.Process, 
 	return strings.TrimSpace(line), cmd.Process, wait
 }
 
-// try posts and returns status 0 if the witness died meanwhile.
+// try posts, and returns status 0 if the witness dies during the request.
 func try(url, body string) reply {
 	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Post(url+"/add-checkpoint", "", strings.NewReader(body))
@@ -123,7 +123,7 @@ func try(url, body string) reply {
 	return reply{resp.StatusCode, resp.Header.Get("Content-Type"), string(data)}
 }
 
-// vkeyOf writes the log's verifier key; the test's log keeps only the parsed one.
+// vkeyOf makes a log and returns its verifier key too, since testLog stores only the parsed key.
 func vkeyOf(t *testing.T, name string) (*testLog, string) {
 	t.Helper()
 	skey, vkey, err := note.GenerateKey(crand.Reader, name)
@@ -141,8 +141,8 @@ func vkeyOf(t *testing.T, name string) (*testLog, string) {
 	return l, vkey
 }
 
-// TestKilledBeforeAnswer: the process dies when the cosignature is durable and has not left. The
-// log asks again and gets it; a fork from the old size gets nothing.
+// TestKilledBeforeAnswer: the process dies when the cosignature is durable and not sent. The
+// log asks again and gets it; a fork from the old size gets no cosignature.
 func TestKilledBeforeAnswer(t *testing.T) {
 	l, vkey := vkeyOf(t, "example.com/log")
 	dir, v := newWitness(t, "w")
@@ -166,8 +166,8 @@ func TestKilledBeforeAnswer(t *testing.T) {
 	cosigned(t, try(url, l.request(t, 4, 4)), l.checkpoint(t, 4), v)
 }
 
-// TestKilledAnywhere kills the witness at random moments while a log and its fork both ask for
-// cosignatures. Whatever it cosigned must be of one history.
+// TestKilledAnywhere kills the witness at random moments while a log and its fork both request
+// cosignatures. All its cosignatures must be of one history.
 func TestKilledAnywhere(t *testing.T) {
 	rounds := 20
 	if n, err := strconv.Atoi(os.Getenv("CUSTODY_ROUNDS")); err == nil {
@@ -175,7 +175,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 	l, vkey := vkeyOf(t, "example.com/log")
 	dir, v := newWitness(t, "w")
-	cosignedTo := int64(0) // the largest size that was answered with 200, of l
+	cosignedTo := int64(0) // the largest size of l that was answered with 200
 	for round := range rounds {
 		url, p, wait := spawn(t, dir, vkey, 0)
 		time.AfterFunc(time.Duration(rand.Int64N(int64(30*time.Millisecond))), func() { p.Kill() })
@@ -184,7 +184,7 @@ func TestKilledAnywhere(t *testing.T) {
 			l.add(t, fmt.Sprint("entry ", l.n))
 			other.add(t, fmt.Sprint("lie ", l.n), "more")
 			old := cosignedTo
-			for range 2 { // a second time with the size in the witness's answer
+			for range 2 { // again with the size in the witness's answer
 				r := try(url, l.request(t, old, l.n))
 				if alive = r.status != 0; r.status == http.StatusOK {
 					cosigned(t, r, l.checkpoint(t, l.n), v)
@@ -210,6 +210,6 @@ func TestKilledAnywhere(t *testing.T) {
 		wait()
 	}
 	if cosignedTo == 0 {
-		t.Fatal("nothing was ever cosigned")
+		t.Fatal("no checkpoint was cosigned")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// testLog is a log made with golang.org/x/mod/sumdb/tlog: no code of Tessera, and none of this package.
+// testLog is a log made with golang.org/x/mod/sumdb/tlog, without code of Tessera or of this package.
 type testLog struct {
 	name   string
 	signer note.Signer
@@ -41,7 +41,7 @@ func newTestLog(t testing.TB, name string) *testLog {
 	return l
 }
 
-// fork returns a log of the same key with a different history from here on.
+// fork returns a log with the same key whose later entries differ.
 func (l *testLog) fork() *testLog {
 	other := *l
 	other.hashes = append([]tlog.Hash(nil), l.hashes...)
@@ -86,7 +86,7 @@ func (l *testLog) sign(t testing.TB, text string) []byte {
 	return signed
 }
 
-// request writes the body of add-checkpoint by hand.
+// request formats the body of add-checkpoint without this package.
 func (l *testLog) request(t testing.TB, old, size int64) string {
 	t.Helper()
 	var body bytes.Buffer
@@ -104,14 +104,14 @@ func (l *testLog) request(t testing.TB, old, size int64) string {
 	return body.String()
 }
 
-// reply is what a witness answered.
+// reply is a witness's answer.
 type reply struct {
 	status int
 	kind   string
 	body   string
 }
 
-// post sends a body with nothing but net/http.
+// post sends a body with net/http alone.
 func post(t testing.TB, url, body string) reply {
 	t.Helper()
 	resp, err := http.Post(url+"/add-checkpoint", "text/plain", bytes.NewReader([]byte(body)))
@@ -158,7 +158,7 @@ func start(t testing.TB, dir string, logs ...note.Verifier) (url string, stop fu
 				t.Errorf("serve: %v", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("the witness does not stop")
+			t.Error("Serve does not return")
 		}
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -168,7 +168,7 @@ func start(t testing.TB, dir string, logs ...note.Verifier) (url string, stop fu
 	return "http://" + listener.Addr().String(), stop
 }
 
-// newWitness makes a witness's directory and returns it with the key to check it by.
+// newWitness makes a witness's directory and returns it with the verifier of its key.
 func newWitness(t testing.TB, name string) (dir string, v note.Verifier) {
 	t.Helper()
 	dir = t.TempDir()

@@ -1,6 +1,6 @@
-// Package witness has both sides of C2SP tlog-witness: the server that cosigns the
-// checkpoints of logs it knows, and the policy by which a log asks such servers and
-// by which a reader judges their answers.
+// Package witness implements both sides of C2SP tlog-witness: the server that cosigns the
+// checkpoints of configured logs, and the policy that names the witnesses that a log asks
+// and the cosignatures that a verifier requires.
 package witness
 
 import (
@@ -17,34 +17,34 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// ErrPolicy: the text is not a policy of witnesses, or not a safe one.
+// ErrPolicy: the text is not a valid policy of witnesses, or not a safe one.
 var ErrPolicy = errors.New("witness policy")
 
 const maxPolicy = 1 << 20 // bytes
 
-// Policy names the witnesses that are asked and which cosignatures are enough. It does not change and may be used
-// concurrently.
+// Policy names the witnesses to ask and the cosignatures that suffice. It is immutable and safe for concurrent
+// use.
 type Policy struct {
 	group tessera.WitnessGroup
 	peers []Peer
 }
 
-// Peer is a witness as the policy knows it.
+// Peer is a witness in a policy.
 type Peer struct {
 	Name string        // of its key, as on the signature lines
-	URL  string        // where add-checkpoint is
-	Key  note.Verifier // checks its cosignatures
+	URL  string        // base of the add-checkpoint endpoint
+	Key  note.Verifier // verifies its cosignatures
 }
 
-// ParsePolicy reads a policy in the format of sigsum and C2SP, one item a line:
+// ParsePolicy parses a policy in the format of sigsum and C2SP, one item a line:
 //
 //	witness NAME VKEY URL       VKEY is a cosignature/v1 key, URL the prefix before /add-checkpoint
 //	group NAME N|any|all CHILD...
 //	quorum NAME|none            of a witness or a group
 //
-// Lines that begin with "log" are passed over, # begins a comment. Beyond the format, a key,
-// a URL or a child that stands twice is an error, and so is a threshold of 0: each would make a
-// quorum weaker than it reads.
+// It skips lines that begin with "log"; # begins a comment. Stricter than the format, it refuses a key,
+// a URL or a child that occurs twice, and a threshold of 0: each would make a
+// quorum weaker than it appears.
 func ParsePolicy(text []byte) (*Policy, error) {
 	if len(text) > maxPolicy {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrPolicy, maxPolicy)
@@ -64,12 +64,12 @@ func ParsePolicy(text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// checkOnce finds what stands twice, and thresholds of 0.
+// checkOnce refuses duplicates, and thresholds of 0.
 func checkOnce(text []byte) error {
 	seen := map[string]bool{}
 	once := func(what, value string) error {
 		if seen[what+" "+value] {
-			return fmt.Errorf("%s %s stands twice", what, value)
+			return fmt.Errorf("duplicate %s %s", what, value)
 		}
 		seen[what+" "+value] = true
 		return nil
@@ -105,7 +105,7 @@ func checkOnce(text []byte) error {
 	return lines.Err()
 }
 
-// rawKey returns the public key in a vkey, without the name that may differ.
+// rawKey returns the public key in a vkey, without its name: one key can have several names.
 func rawKey(vkey string) (string, error) {
 	parts := strings.SplitN(vkey, "+", 3)
 	if len(parts) != 3 {
@@ -132,7 +132,7 @@ func checkURL(s string) error {
 // Peers returns the witnesses under the quorum, ordered by URL.
 func (p *Policy) Peers() []Peer { return slices.Clone(p.peers) }
 
-// Group returns the policy as Tessera takes it.
+// Group returns the policy as a Tessera witness group.
 func (p *Policy) Group() tessera.WitnessGroup { return p.group }
 
 // Satisfied reports whether enough witnesses have cosigned the checkpoint. It does not check

@@ -27,8 +27,8 @@ const (
 type request struct {
 	old    uint64
 	proof  [][]byte
-	signed []byte // the checkpoint as it came, with its signatures
-	head   head   // what it states; not authenticated
+	signed []byte // the checkpoint as received, with its signatures
+	head   head   // parsed from signed; not authenticated
 }
 
 // head is the text of a checkpoint (C2SP tlog-checkpoint), without extension lines.
@@ -71,7 +71,7 @@ func parseRequest(body []byte) (request, error) {
 	return r, err
 }
 
-// unverifiedHead reads a signed checkpoint whose signatures no one has checked.
+// unverifiedHead parses a signed checkpoint without verifying its signatures.
 func unverifiedHead(signed []byte) (head, error) {
 	_, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
@@ -81,7 +81,7 @@ func unverifiedHead(signed []byte) (head, error) {
 	return parseHead(unverified.Note.Text)
 }
 
-// parseHead takes the one encoding that a checkpoint has.
+// parseHead accepts only the canonical encoding of a checkpoint.
 func parseHead(text string) (head, error) {
 	var c log.Checkpoint
 	rest, err := c.Unmarshal([]byte(text))
@@ -97,7 +97,7 @@ func parseHead(text string) (head, error) {
 	return head{origin: c.Origin, size: c.Size, root: [hashSize]byte(c.Hash)}, nil
 }
 
-// parseSize takes decimal digits without leading zeros.
+// parseSize parses decimal digits without leading zeros.
 func parseSize(s string) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || strconv.FormatUint(n, 10) != s {

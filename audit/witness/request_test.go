@@ -10,8 +10,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// FuzzRequest: what the parser takes, it can write again as it came, and note.Open agrees about
-// where the checkpoint is.
+// FuzzRequest: formatting a parsed request returns the same bytes, and note.Open agrees about
+// where the checkpoint begins.
 func FuzzRequest(f *testing.F) {
 	l := newTestLog(f, "example.com/log")
 	l.add(f, "a", "b", "c", "d", "e")
@@ -42,12 +42,12 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("an unverified note opens: %q", r.signed)
 		}
 		if !strings.HasPrefix(string(r.signed), fmt.Sprintf("%s\n%d\n", r.head.origin, r.head.size)) {
-			t.Errorf("%q is said to be of %q, %d", r.signed, r.head.origin, r.head.size)
+			t.Errorf("%q was parsed as a checkpoint of %q, %d", r.signed, r.head.origin, r.head.size)
 		}
 	})
 }
 
-// FuzzPolicy: no text makes the parser fall over, and none is taken that asks for no one unless it says none.
+// FuzzPolicy: no text crashes the parser, and a policy that requires no witness is refused unless its quorum is none.
 func FuzzPolicy(f *testing.F) {
 	f.Add("witness a PeterNeumann+c74f20a3+BHSbJRyMBTZQzhvF0ekLPBQZWGsDCYM6PbqGV/9tkJ2e http://x/\nquorum a\n")
 	f.Add("quorum none\n")
@@ -55,7 +55,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := ParsePolicy([]byte(text))
 		if err == nil && p.Satisfied([]byte("x\n")) && !strings.Contains(text, "none") {
-			t.Errorf("%q is satisfied by nothing", text)
+			t.Errorf("%q is satisfied without a cosignature", text)
 		}
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Serve answers on l until ctx ends, then lets requests that are worked on end, for at most 5 s.
-// With conf it speaks TLS. It closes l.
+// Serve serves requests on l until ctx ends, then waits at most 5 s for active requests.
+// If conf is not nil, it uses TLS. It closes l.
 func (w *Witness) Serve(ctx context.Context, l net.Listener, conf *tls.Config) error {
 	s := &http.Server{
 		Handler:           w,
@@ -47,7 +47,7 @@ func (w *Witness) Serve(ctx context.Context, l net.Listener, conf *tls.Config) e
 	return err
 }
 
-// readBody reads a request whole, or answers itself why not.
+// readBody reads a request's body, or answers with an error.
 func readBody(rw http.ResponseWriter, req *http.Request) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(rw, req.Body, maxRequest))
 	var large *http.MaxBytesError
@@ -55,15 +55,15 @@ func readBody(rw http.ResponseWriter, req *http.Request) ([]byte, bool) {
 	case errors.As(err, &large):
 		http.Error(rw, "the request is too large", http.StatusRequestEntityTooLarge)
 	case err != nil:
-		http.Error(rw, "the request did not come whole", http.StatusBadRequest)
+		http.Error(rw, "the request is incomplete", http.StatusBadRequest)
 	}
 	return body, err == nil
 }
 
-// addresses is how many are remembered by the limiter; those not heard of for longest go first.
+// addresses is how many addresses the limiter remembers; it evicts the least recently seen.
 const addresses = 4096
 
-// limiter bounds how many requests an address makes.
+// limiter limits the rate of requests from an address.
 type limiter struct {
 	per  rate.Limit
 	seen *lru.Cache[netip.Prefix, *rate.Limiter]
@@ -88,7 +88,7 @@ func (l *limiter) allow(remote string) bool {
 	if !known {
 		bucket = fresh
 	} else {
-		l.seen.Get(from) // heard of now
+		l.seen.Get(from) // marks it as recently seen
 	}
 	return bucket.Allow()
 }

@@ -21,36 +21,36 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Config names a witness and the logs that it watches.
+// Config names a witness and the logs whose checkpoints it cosigns.
 type Config struct {
-	// Dir keeps what the witness has cosigned, as Generate made it. No other process may use it meanwhile.
+	// Dir stores what the witness has cosigned; Generate makes it. No other process may use it concurrently.
 	Dir string
-	// Signer makes cosignature/v1 signatures (C2SP tlog-cosignature), Verifier checks them.
+	// Signer makes cosignature/v1 signatures (C2SP tlog-cosignature), Verifier verifies them.
 	Signer   note.Signer
 	Verifier note.Verifier
-	// Older are keys that this witness had before, by which its state may still be signed.
+	// Older are previous keys of this witness, which may have signed its state.
 	Older []note.Verifier
-	// Logs are the keys of the logs. A key's name is the log's origin; several keys of one name
-	// are those of one log, which changes its key.
+	// Logs are the keys of the logs. A key's name is the log's origin; several keys with one name
+	// belong to one log whose key was rotated.
 	Logs []note.Verifier
-	// Readers read the entries of logs, by origin, before a checkpoint over them is cosigned. What a log without
-	// one has for entries is not looked at.
+	// Readers read the entries of logs, by origin, before a checkpoint over them is cosigned. The witness does not read
+	// the entries of other logs.
 	Readers map[string]Reader
-	// PerSecond is how many requests one address may make, 0: 50. IPv6 counts by /64.
+	// PerSecond is the rate of requests per address, 0: 50. IPv6 addresses are grouped by /64.
 	PerSecond float64
-	// Log gets cosignatures and refusals; nil: slog's default.
+	// Log receives cosignatures and refusals; nil: slog's default.
 	Log *slog.Logger
 }
 
-// Witness cosigns checkpoints that continue those it has cosigned before. It is an http.Handler
-// for C2SP tlog-witness; its methods may be called concurrently.
+// Witness cosigns checkpoints that extend those it has cosigned before. It is an http.Handler
+// for C2SP tlog-witness. It is safe for concurrent use.
 //
 //	request --parse--> known log? --> signed by it? --> old size is the remembered one?
 //	  400               404            403               409, with the remembered size
-//	--> same size: same root? --> continues it? --> sign --> remember, synced --> answer 200
+//	--> same size: same root? --> extends it? --> sign --> remember, synced --> answer 200
 //	    409                       422
 //
-// A Reader of the log is asked before it signs: 422 if it objects, 503 if it could not read the entries.
+// Before it signs, it calls the log's Reader: 422 if the Reader objects, 503 if it could not read the entries.
 type Witness struct {
 	c     Config
 	logs  map[string]*watched
@@ -63,7 +63,7 @@ type Witness struct {
 type watched struct {
 	origin string
 	keys   note.Verifiers
-	path   string // where its last checkpoint is remembered
+	path   string // of the file with its last checkpoint
 
 	mu   sync.Mutex // guards last, and the file at path
 	last remembered
@@ -75,14 +75,14 @@ type remembered struct {
 	at time.Time // of the cosignature
 }
 
-// atOnce bounds the requests that are worked on at the same time; others get 503.
+// atOnce bounds the requests that are handled concurrently; others get 503.
 const atOnce = 64
 
-// New returns a witness that goes on where the state in c.Dir ends. An error wraps ErrState if
-// the state is not there or cannot be believed: a witness that forgets can be made to lie.
+// New returns a witness with the state in c.Dir. An error wraps ErrState if
+// the state is missing or invalid: a witness that forgets can be made to sign a fork.
 func New(c Config) (*Witness, error) {
 	if c.Signer == nil || c.Verifier == nil || c.Signer.KeyHash() != c.Verifier.KeyHash() || c.Signer.Name() != c.Verifier.Name() {
-		return nil, errors.New("witness: signer and verifier are not of one key")
+		return nil, errors.New("witness: signer and verifier have different keys")
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -120,14 +120,14 @@ func (w *Witness) open() (err error) {
 	return nil
 }
 
-// Close gives the state up. Requests that are worked on must have ended.
+// Close releases the state. Requests must have ended.
 func (w *Witness) Close() error { return w.lock.Close() }
 
 // refusal is an answer other than 200.
 type refusal struct {
 	status int
 	why    string
-	size   *uint64 // the remembered size, as the whole answer
+	size   *uint64 // the remembered size, which is the complete answer
 }
 
 func (r *refusal) Error() string { return r.why }
@@ -136,8 +136,8 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, why: fmt.Sprintf(format, args...)}
 }
 
-// add checks a request and returns the signature line that answers it. Any error but a refusal
-// is the witness's own.
+// add checks a request and returns the signature line of the answer. An error that is not a refusal
+// is a failure of the witness.
 func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 	r, err := parseRequest(body)
 	if err != nil {
@@ -145,7 +145,7 @@ func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 	}
 	l, ok := w.logs[r.head.origin]
 	if !ok {
-		return "", refuse(http.StatusNotFound, "this witness does not watch the log %.80q", r.head.origin)
+		return "", refuse(http.StatusNotFound, "this witness is not configured for the log %.80q", r.head.origin)
 	}
 	n, err := note.Open(r.signed, l.keys)
 	if err != nil {
@@ -168,20 +168,20 @@ func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 	return w.cosign(l, n, r.head)
 }
 
-// Reader reads the entries of one log. Its method is called by one goroutine at a time.
+// Reader reads the entries of one log. The witness calls it from one goroutine at a time.
 type Reader interface {
 	// Read reads the entries under a checkpoint which its log has signed and which need not be published yet. An error
-	// that is ErrObjection means that no one should cosign it, any other that the entries could not be read.
+	// that wraps ErrObjection means that no witness should cosign it, any other that the entries could not be read.
 	Read(ctx context.Context, signed []byte) error
 }
 
-// ErrObjection: a Reader found what a log must not have.
+// ErrObjection: a Reader found that the log violates its rules.
 var ErrObjection = errors.New("the log's entries contradict each other, or their root")
 
-// readTimeout is how long a Reader may take: the log waits for its cosignature for 5 s.
+// readTimeout bounds a Reader's time: the log waits 5 s for its cosignature.
 const readTimeout = 4 * time.Second
 
-// read asks the log's Reader, if there is one.
+// read calls the log's Reader, if there is one.
 func (w *Witness) read(ctx context.Context, l *watched, signed []byte) error {
 	reader := w.c.Readers[l.origin]
 	if reader == nil {
@@ -200,7 +200,7 @@ func (w *Witness) read(ctx context.Context, l *watched, signed []byte) error {
 	return nil
 }
 
-// check reports whether r continues what is remembered.
+// check checks that r extends the remembered checkpoint.
 func (l *watched) check(r request) error {
 	if r.old != l.last.size {
 		size := l.last.size
@@ -215,17 +215,17 @@ func (l *watched) check(r request) error {
 		return refuse(http.StatusConflict, "another root was cosigned for size %d", r.old)
 	case r.old == 0 || r.old == r.head.size:
 		if len(r.proof) > 0 {
-			return refuse(http.StatusUnprocessableEntity, "from %d to %d there is nothing to prove", r.old, r.head.size)
+			return refuse(http.StatusUnprocessableEntity, "the sizes %d and %d need no proof", r.old, r.head.size)
 		}
 		return nil
 	}
 	if err := proof.VerifyConsistency(rfc6962.DefaultHasher, r.old, r.head.size, r.proof, known[:], r.head.root[:]); err != nil {
-		return refuse(http.StatusUnprocessableEntity, "it does not continue the %d entries that were cosigned", r.old)
+		return refuse(http.StatusUnprocessableEntity, "it does not extend the %d entries that were cosigned", r.old)
 	}
 	return nil
 }
 
-// cosign signs, remembers and only then returns the signature. The caller holds l.mu.
+// cosign signs, stores the checkpoint and then returns the signature. The caller holds l.mu.
 func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
 	signed, err := note.Sign(&note.Note{Text: n.Text, Sigs: n.Sigs}, w.c.Signer)
 	if err != nil {
@@ -235,7 +235,7 @@ func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if at.Before(l.last.at) { // a cosignature states that none larger was seen until then
+	if at.Before(l.last.at) { // a cosignature states that no larger checkpoint was seen until its time
 		return "", fmt.Errorf("the clock went back: it is %s, the last cosignature is of %s", at.UTC(), l.last.at.UTC())
 	}
 	if err := durable.Replace(l.path, signed, 0o600); err != nil {
@@ -245,7 +245,7 @@ func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
 	return line, nil
 }
 
-// cosignature finds the witness's own signature line in a note.
+// cosignature returns the witness's own signature line of a note.
 func cosignature(signed []byte, key note.Verifiers) (line string, at time.Time, err error) {
 	n, err := note.Open(signed, key)
 	if err != nil {
@@ -258,8 +258,8 @@ func cosignature(signed []byte, key note.Verifiers) (line string, at time.Time, 
 	return fmt.Sprintf("— %s %s\n", sig.Name, sig.Base64), at, nil
 }
 
-// keepEvidence keeps a checkpoint that its log has signed beside another of the same size:
-// together they show that the log lies. A few of them are enough.
+// keepEvidence stores a checkpoint that its log has signed beside another of the same size:
+// together they prove the fork. It keeps only a few.
 func (w *Witness) keepEvidence(l *watched, signed []byte) {
 	for i := range 4 {
 		path := fmt.Sprintf("%s.conflict%d", l.path, i)
@@ -269,16 +269,16 @@ func (w *Witness) keepEvidence(l *watched, signed []byte) {
 			continue
 		}
 		if err := durable.Replace(path, signed, 0o600); err != nil {
-			w.c.Log.Error("witness cannot keep a conflicting checkpoint", "log", l.origin, "error", err)
+			w.c.Log.Error("witness cannot store a conflicting checkpoint", "log", l.origin, "error", err)
 		}
 		return
 	}
 }
 
-// lockState takes the state's directory for this process.
+// lockState locks the state's directory for this process.
 func lockState(dir string) (*os.File, error) {
 	if info, err := os.Stat(filepath.Join(dir, stateDir)); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("%w: %s has no folder %s: a witness that lost its memory must not go on under the same key", ErrState, dir, stateDir)
+		return nil, fmt.Errorf("%w: %s has no folder %s: a witness that lost its state must not continue under the same key", ErrState, dir, stateDir)
 	}
 	f, err := regular.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -299,7 +299,7 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	if req.Method != http.MethodPost {
 		rw.Header().Set("Allow", http.MethodPost)
-		http.Error(rw, "POST is what add-checkpoint takes", http.StatusMethodNotAllowed)
+		http.Error(rw, "add-checkpoint requires POST", http.StatusMethodNotAllowed)
 		return
 	}
 	if !w.limit.allow(req.RemoteAddr) {
@@ -338,6 +338,6 @@ func (w *Witness) answer(ctx context.Context, rw http.ResponseWriter, from, line
 		http.Error(rw, r.why, r.status)
 	default:
 		w.c.Log.ErrorContext(ctx, "witness cannot cosign", "from", from, "error", err)
-		http.Error(rw, "the witness cannot cosign now; its operator can see why", http.StatusInternalServerError)
+		http.Error(rw, "the witness cannot cosign now; its log has the error", http.StatusInternalServerError)
 	}
 }

@@ -51,13 +51,13 @@ func TestProtocol(t *testing.T) {
 	behind := post(t, url, l.request(t, 3, 7))
 	refused(t, behind, http.StatusConflict)
 	if behind.kind != "text/x.tlog.size" || behind.body != "7\n" {
-		t.Errorf("conflict answers %q as %q", behind.body, behind.kind)
+		t.Errorf("a conflict's answer is %q of type %q", behind.body, behind.kind)
 	}
 	refused(t, post(t, url, l.request(t, 0, 3)), http.StatusConflict) // a replay of the first
 	refused(t, post(t, url, strings.Replace(l.request(t, 7, 7), "old 7", "old 8", 1)), http.StatusBadRequest)
 }
 
-// TestRefusals sends what no honest log sends.
+// TestRefusals sends requests that no honest log sends.
 func TestRefusals(t *testing.T) {
 	l, stranger := newTestLog(t, "example.com/log"), newTestLog(t, "example.com/other")
 	impostor := newTestLog(t, "example.com/log")
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, post(t, url, c.body), c.status) })
 	}
-	cosigned(t, post(t, url, good), l.checkpoint(t, 5), v) // none of it has left a trace
+	cosigned(t, post(t, url, good), l.checkpoint(t, 5), v) // the refused requests have changed no state
 }
 
 func text(l *testLog, t *testing.T, size int64) string {
@@ -128,7 +128,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestFork: a log with two histories gets cosignatures for one of them only.
+// TestFork: a log with two histories gets cosignatures for only one of them.
 func TestFork(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, v := newWitness(t, "example.com/witness")
@@ -144,14 +144,14 @@ func TestFork(t *testing.T) {
 		refused(t, post(t, url, other.request(t, 5, 6)), http.StatusUnprocessableEntity)
 		refused(t, post(t, url, other.request(t, 0, 5)), http.StatusConflict)
 		refused(t, post(t, url, other.request(t, 3, 6)), http.StatusConflict)
-		refused(t, post(t, url, l.request(t, 3, 4)), http.StatusConflict) // back to an older state
+		refused(t, post(t, url, l.request(t, 3, 4)), http.StatusConflict) // an older state
 	}
 	attempts(url)
 	stop()
 	url, _ = start(t, dir, l.key)
-	attempts(url) // it remembers
+	attempts(url) // after a restart
 
-	// Two different checkpoints of one size, both signed, are kept: they prove what the log does.
+	// Two different signed checkpoints of one size are stored: they prove the fork.
 	kept, err := filepath.Glob(filepath.Join(dir, stateDir, "*.conflict*"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("kept %v: %v", kept, err)
@@ -164,7 +164,7 @@ func TestFork(t *testing.T) {
 	cosigned(t, post(t, url, l.request(t, 5, 6)), l.checkpoint(t, 6), v)
 }
 
-// TestRace: of many concurrent requests that start from one size, each cosignature is for one history.
+// TestRace: of many concurrent requests that start from one size, the witness cosigns only one history.
 func TestRace(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, _ := newWitness(t, "w")
@@ -219,7 +219,7 @@ func TestLogRotation(t *testing.T) {
 	refused(t, post(t, url, thief.request(t, 2, 2)), http.StatusForbidden)
 }
 
-// TestState: what a witness remembers is believed only if it wrote it itself.
+// TestState: a witness accepts only a state that it has signed.
 func TestState(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, _ := newWitness(t, "w")
@@ -277,7 +277,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestClock: a cosignature states that nothing larger was seen until its time, so the time must not go back.
+// TestClock: a cosignature states that no larger checkpoint was seen until its time, so the time must not go back.
 func TestClock(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, _ := newWitness(t, "w")
@@ -300,14 +300,14 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestUnwritable: nothing is cosigned that cannot be remembered.
+// TestUnwritable: a witness does not cosign what it cannot store.
 func TestUnwritable(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, v := newWitness(t, "w")
 	url, _ := start(t, dir, l.key)
 	l.add(t, "a", "b")
 	tmp := statePath(dir, l.name) + ".tmp"
-	if err := os.Mkdir(tmp, 0o700); err != nil { // makes the write fail, for root as well
+	if err := os.Mkdir(tmp, 0o700); err != nil { // makes the write fail, also for root
 		t.Fatal(err)
 	}
 	refused(t, post(t, url, l.request(t, 0, 1)), http.StatusInternalServerError)

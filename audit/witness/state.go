@@ -13,11 +13,11 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// ErrState: the witness's memory is not there or cannot be believed.
+// ErrState: the witness's state is missing or invalid.
 var ErrState = errors.New("the witness's state")
 
-// stateDir has one file a log: the last checkpoint, with the witness's own cosignature, by which
-// it knows the file again.
+// stateDir has one file for each log: the last checkpoint, with the witness's cosignature, which
+// authenticates it.
 const stateDir = "logs"
 
 // statePath names the file by the origin's hash, since an origin can be any text.
@@ -26,7 +26,7 @@ func statePath(dir, origin string) string {
 	return filepath.Join(dir, stateDir, hex.EncodeToString(sum[:])+".checkpoint")
 }
 
-// load reads what was cosigned last for a log.
+// load reads the checkpoint that was cosigned last for a log.
 func (w *Witness) load(l *watched) (remembered, error) {
 	signed, err := regular.ReadFile(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,12 +51,12 @@ func (w *Witness) load(l *watched) (remembered, error) {
 	return remembered{head: h, at: at}, nil
 }
 
-// Remembered returns the last checkpoint that was cosigned for a log, with the cosignature; nil
+// Remembered returns the last checkpoint that was cosigned for a log, with the cosignature, or nil
 // if there is none.
 func (w *Witness) Remembered(origin string) ([]byte, error) {
 	l, ok := w.logs[origin]
 	if !ok {
-		return nil, fmt.Errorf("witness: the log %.80q is not watched", origin)
+		return nil, fmt.Errorf("witness: the log %.80q is not configured", origin)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

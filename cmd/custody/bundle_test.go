@@ -154,7 +154,7 @@ func TestWitnessed(t *testing.T) {
 	}
 	putBack("log")
 	d.contains(d.custody("fsck").stdout, "log-rolled-back")
-	d.contains(d.must(0, "run", "--", "true").stderr, "went back to an older state")
+	d.contains(d.must(0, "run", "--", "true").stderr, "rolled back to an older state")
 	putBack("log.checkpoints")
 	d.contains(d.custody("fsck").stdout, "not-logged")
 	d.contains(d.must(0, "run", "--", "true").stderr, "too few witnesses")

@@ -38,11 +38,11 @@ type Config struct {
 	Dir  string // where the key is: CUSTODY_HOME/keys. An identity below its parent is refused
 	// Getenv reads CREDENTIALS_DIRECTORY; default os.Getenv.
 	Getenv func(string) string
-	// Ask returns what a person types after prompt, unseen; default: on the terminal of this process.
+	// Ask returns what the user types after prompt, without echo; default: on the terminal of this process.
 	Ask func(prompt string) (string, error)
 }
 
-// Lock is a hostkey.Lock. It reads identities again each time, and asks for a passphrase once.
+// Lock is a hostkey.Lock. It reads identities again for each operation, and asks for a passphrase once.
 type Lock struct {
 	config Config
 
@@ -52,7 +52,7 @@ type Lock struct {
 
 var _ hostkey.Lock = (*Lock)(nil)
 
-// Error is a key that cannot be decrypted, or what decrypts it missing.
+// Error is the error if a key cannot be decrypted, or its identity or passphrase is missing.
 type Error struct {
 	Err  error
 	hint string
@@ -64,10 +64,10 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *Error) Hint() string { return e.hint }
 
-// Check returns what is wrong with a Config's From, without reading the source that it names.
+// Check checks a Config's From, without reading the source that it names.
 func Check(from string) error {
 	name, isCredential := strings.CutPrefix(from, credential)
 	switch {
@@ -146,7 +146,7 @@ func (l *Lock) decrypt(sealed []byte, ids ...age.Identity) ([]byte, error) {
 	return key, nil
 }
 
-// recipients are those that Open's identities belong to.
+// recipients are those of Open's identities.
 func (l *Lock) recipients() ([]age.Recipient, error) {
 	if l.config.From == passphrase {
 		return l.newWord()
@@ -167,7 +167,7 @@ func (l *Lock) recipients() ([]age.Recipient, error) {
 	return to, nil
 }
 
-// identities reads the file that has them.
+// identities reads the file of identities.
 func (l *Lock) identities() ([]age.Identity, error) {
 	path, err := l.path()
 	if err != nil {
@@ -175,21 +175,21 @@ func (l *Lock) identities() ([]age.Identity, error) {
 	}
 	text, err := readIdentities(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &Error{fmt.Errorf("what decrypts the host's key is not there: %w", err),
-			"attach the medium or have the service given the credential; nothing is signed without it. A new identity: custody key identity FILE"}
+		return nil, &Error{fmt.Errorf("the identity that decrypts the host's key is missing: %w", err),
+			"attach the medium or pass the credential to the service; Custody signs nothing without it. A new identity: custody key identity FILE"}
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer clear(text)
 	ids, err := age.ParseIdentities(bytes.NewReader(text))
-	if err != nil { // age's own words may quote the line
+	if err != nil { // age's error may quote the line
 		return nil, &Error{fmt.Errorf("%s has no age identity", path), "custody key identity FILE makes one (age-keygen -o FILE likewise)"}
 	}
 	return ids, nil
 }
 
-// path is where the identities are.
+// path returns the path of the file of identities.
 func (l *Lock) path() (string, error) {
 	if name, ok := strings.CutPrefix(l.config.From, credential); ok {
 		dir := l.config.Getenv("CREDENTIALS_DIRECTORY")
@@ -200,7 +200,7 @@ func (l *Lock) path() (string, error) {
 		return filepath.Join(dir, name), nil
 	}
 	if home := filepath.Dir(l.config.Dir); l.config.Dir != "" && strings.HasPrefix(l.config.From, home+"/") {
-		return "", &Error{fmt.Errorf("%s is beside the key that it opens, and goes into the same copies and back-ups", l.config.From),
+		return "", &Error{fmt.Errorf("%s is stored with the key that it decrypts, and so in the same copies and backups", l.config.From),
 			"keep the identity outside of CUSTODY_HOME, on another medium if possible"}
 	}
 	return l.config.From, nil
@@ -226,7 +226,7 @@ func readIdentities(path string) ([]byte, error) {
 	return text, err
 }
 
-// NewIdentity makes a file with a new identity, mode 0600, which must not be there yet. It returns the
+// NewIdentity makes a file with a new identity, mode 0600, which must not exist. It returns the
 // recipient, which is public.
 func NewIdentity(path string) (recipient string, err error) {
 	id, err := age.GenerateX25519Identity()

@@ -70,7 +70,7 @@ func signs(t testing.TB, dir string, k hostkey.Key) {
 	}
 }
 
-// noneInClear looks into every file below dir for a private key in the form that hostkey.File writes.
+// noneInClear checks that no file below dir has a private key in the form that hostkey.File writes.
 func noneInClear(t testing.TB, dir string) {
 	t.Helper()
 	files := 0
@@ -228,7 +228,7 @@ func TestPassphrase(t *testing.T) {
 	}
 }
 
-// TestFails: without what opens the key there is none, no other one is made, and the errors name the remedy.
+// TestFails: without the identity or passphrase, no key is returned and none is created, and the errors name the remedy.
 func TestFails(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "keys")

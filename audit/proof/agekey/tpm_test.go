@@ -48,7 +48,7 @@ func newTPM(t *testing.T) *tpm {
 	return nil
 }
 
-// boot measures something into register 7, as firmware does with the certificates that it boots by.
+// boot extends PCR 7, as firmware does with the certificates that it boots by.
 func (p *tpm) boot(what string) {
 	p.Helper()
 	dev, err := linuxudstpm.Open(p.socket)
@@ -74,8 +74,8 @@ func (p *tpm) creds(args ...string) error {
 	return err
 }
 
-// TestTPM follows docs/keys.md: an identity that systemd has sealed to the TPM opens the key on this machine as it
-// was booted then, and neither after another boot nor on another machine.
+// TestTPM follows docs/keys.md: an identity that systemd has sealed to the TPM decrypts the key on this machine in
+// its current boot state, and neither after a different boot nor on another machine.
 func TestTPM(t *testing.T) {
 	t.Parallel()
 	p := newTPM(t)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// maxTyping bounds the wait for a person.
+// maxTyping bounds the wait for input.
 const maxTyping = 5 * time.Minute
 
 // openWithWord decrypts with the passphrase, which it asks for once in this process.
@@ -38,7 +38,7 @@ func (l *Lock) openWithWord(sealed []byte) ([]byte, error) {
 	return key, err
 }
 
-// newWord returns the recipient of the passphrase that opened the key before, else of a new one.
+// newWord returns the recipient of the passphrase that opened the key before, or else of a new one.
 func (l *Lock) newWord() ([]age.Recipient, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,14 +48,14 @@ func (l *Lock) newWord() ([]age.Recipient, error) {
 			return nil, err
 		}
 		if len(word) < minWord {
-			return nil, &Error{fmt.Errorf("the passphrase has fewer than %d characters", minWord), "who has a copy of the file can try as many as he likes: take five random words or more"}
+			return nil, &Error{fmt.Errorf("the passphrase has fewer than %d characters", minWord), "a person with a copy of the file can try any number of passphrases: choose five random words or more"}
 		}
 		again, err := l.config.Ask("the same again: ")
 		if err != nil {
 			return nil, err
 		}
 		if again != word {
-			return nil, &Error{errors.New("the two passphrases differ"), "try again"}
+			return nil, &Error{errors.New("the two passphrases differ"), "type the same passphrase twice"}
 		}
 		l.word = word
 	}
@@ -72,7 +72,7 @@ func askTerminal(prompt string) (string, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return "", &Error{fmt.Errorf("the host's key opens with a passphrase, and there is no terminal to ask for it on: %w", err),
-			"begin it at a terminal, or open the key with an identity (key: age:FILE in host.yaml)"}
+			"start it in a terminal, or open the key with an identity (key: age:FILE in host.yaml)"}
 	}
 	defer tty.Close()
 	before, err := term.GetState(int(tty.Fd()))
@@ -100,9 +100,9 @@ func askTerminal(prompt string) (string, error) {
 		}
 		return string(a.word), nil
 	case <-ended:
-		err = errors.New("told to end")
+		err = errors.New("canceled")
 	case <-time.After(maxTyping):
-		err = fmt.Errorf("none was typed within %s", maxTyping)
+		err = fmt.Errorf("no input within %s", maxTyping)
 	}
 	return "", errors.Join(fmt.Errorf("no passphrase for the host's key: %w", err), term.Restore(int(tty.Fd()), before))
 }

@@ -24,21 +24,21 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// maxWait bounds one request to the agent, for which a person may have to touch a token.
+// maxWait bounds one request to the agent, which may wait for the user to touch a token.
 const maxWait = 30 * time.Second
 
 // Config names the agent and the key. Both are required.
 type Config struct {
 	Socket string // absolute path of the agent's socket
-	Dir    string // where the public halves are kept: CUSTODY_HOME/keys
+	Dir    string // of the public keys: CUSTODY_HOME/keys
 }
 
-// Source is a hostkey.Source. Its methods, and the keys it returns, may be used concurrently.
+// Source is a hostkey.Source. It and the keys that it returns are safe for concurrent use.
 type Source struct{ config Config }
 
 var _ hostkey.Source = (*Source)(nil)
 
-// Error is an agent that does not sign.
+// Error is a failure of the agent to sign.
 type Error struct {
 	Err  error
 	hint string
@@ -47,13 +47,13 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return "the agent that holds the host's key: " + e.Err.Error() }
 
-// Unwrap returns what happened.
+// Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *Error) Hint() string { return e.hint }
 
-// Check returns what is wrong with the path of a socket, without opening it.
+// Check checks the path of a socket, without opening it.
 func Check(socket string) error {
 	if !filepath.IsAbs(socket) || filepath.Clean(socket) != socket {
 		return fmt.Errorf("%.80q: want the absolute path of an agent's socket", socket)
@@ -61,10 +61,10 @@ func Check(socket string) error {
 	return nil
 }
 
-// New returns a Source. The agent is not asked yet.
+// New returns a Source. It does not connect to the agent yet.
 func New(c Config) (*Source, error) { return &Source{c}, Check(c.Socket) }
 
-// Key implements hostkey.Source: the key that host.pub names, and on first use the only one that the agent has.
+// Key implements hostkey.Source: it returns the key that host.pub names, or on first use the agent's only key.
 func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
 	text, err := regular.ReadFile(filepath.Join(s.config.Dir, hostkey.PublicFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,10 +95,10 @@ func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
 		}
 	}
 	return hostkey.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), hostkey.PublicFile),
-		"ssh-add the host's key again; if the key was kept elsewhere before, have it sign for this one with custody key rotate --from"}
+		"ssh-add the host's key again; if the key was kept elsewhere before, run custody key rotate --from, so that it signs the statement about this one"}
 }
 
-// Rotate implements hostkey.Source. The new key is the one that was added to the agent beside the one that signs.
+// Rotate implements hostkey.Source. The new key is the one that was added to the agent in addition to the current one.
 func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	old, err := s.Key(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 // Finish implements hostkey.Source.
 func (s *Source) Finish(ctx context.Context) error { return hostkey.PublishNext(ctx, s.config.Dir) }
 
-// TakeOver implements hostkey.Source: the agent's only key that has not signed for this host yet follows old.
+// TakeOver implements hostkey.Source: the successor of old is the agent's only key that has not signed for this host.
 func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) {
 	next, err := s.only(ctx, old.Name())
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) 
 	return stated, nil
 }
 
-// only returns the one key that the agent has beside those that were the host's.
+// only returns the agent's only key that was not the host's before.
 func (s *Source) only(ctx context.Context, name string) (hostkey.Key, error) {
 	all, err := s.list(ctx, name)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Source) list(ctx context.Context, name string) (all []hostkey.Key, err 
 	return all, err
 }
 
-// ask talks to the agent over a connection of its own.
+// ask sends a request to the agent over a new connection.
 func (s *Source) ask(ctx context.Context, talk func(agent.ExtendedAgent) error) error {
 	const running = "is the agent running there, and may this process use its socket? nothing is signed until it answers"
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
@@ -214,7 +214,7 @@ func (k *signer) KeyHash() uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// Sign implements note.Signer. It takes no signature that its own public key does not verify.
+// Sign implements note.Signer. It returns an error if its public key does not verify the signature.
 func (k *signer) Sign(msg []byte) (sig []byte, err error) {
 	err = k.source.ask(context.Background(), func(a agent.ExtendedAgent) error {
 		s, err := a.Sign(k.ssh, bytes.Clone(msg))

@@ -38,7 +38,7 @@ func hint(err error) string {
 	return ""
 }
 
-// openSSH is OpenSSH's own agent, a process of the test.
+// openSSH is OpenSSH's ssh-agent, run by the test.
 type openSSH struct {
 	*testing.T
 	dir, socket string

@@ -3,6 +3,6 @@
 // socket. An agent can keep the key on a token. Custody never has the private key; its manifests and
 // checkpoints look the same as with a key in a file.
 //
-// An agent signs the very bytes that it is given with an Ed25519 key, which is what a signed note
-// needs. Keys of other types, and those of FIDO tokens (sk-ssh-ed25519), which sign something else, do not fit.
+// An agent signs exactly the bytes of the request with an Ed25519 key, as a signed note
+// requires. Keys of other types, and those of FIDO tokens (sk-ssh-ed25519), sign other data and are not supported.
 package agentkey

@@ -1,18 +1,18 @@
-// Package archive reads and writes tar archives that can be written in one way only. Every program that reads
+// Package archive reads and writes tar archives in canonical form: every program that reads
 // tar finds the same files in them, and two archives of the same files are the same bytes.
 //
-// An archive is a row of files and 1024 zero bytes behind the last; nothing follows. A file is a header of 512
-// bytes, its content, and zero bytes up to the next multiple of 512. The names rise in byte order, so none comes
-// twice. A header is that of POSIX.1-1988 (ustar), in which only three fields differ from file to file:
+// An archive is a sequence of files followed by 1024 zero bytes; nothing follows. A file is a header of 512
+// bytes, its contents, and zero bytes up to the next multiple of 512. The names are in strictly increasing byte order.
+// A header is that of POSIX.1-1988 (ustar), in which only three fields differ from file to file:
 //
-//	byte 0    name, at most 100 bytes, zero bytes behind it
-//	    100   mode "0000644", user and group "0000000", each with a zero byte behind it
+//	byte 0    name, at most 100 bytes, padded with zero bytes
+//	    100   mode "0000644", user and group "0000000", each followed by a zero byte
 //	    124   size: 11 octal digits, a zero byte
 //	    136   time "00000000000", a zero byte
 //	    148   checksum: 6 octal digits, a zero byte, a space
 //	    156   type "0", 100 zero bytes
 //	    257   "ustar", a zero byte, "00", 64 zero bytes
-//	    329   device numbers "0000000" and "0000000", each with a zero byte behind it, 167 zero bytes
+//	    329   device numbers "0000000" and "0000000", each followed by a zero byte, 167 zero bytes
 //
 // The checksum is the sum of the header's bytes with spaces in the checksum's place.
 package archive
@@ -33,10 +33,10 @@ const (
 	maxSize = 1<<33 - 1 // bytes of one file: 11 octal digits
 )
 
-// end is what stands behind the last file.
+// end follows the last file.
 var end [2 * block]byte
 
-// header returns the only header that a file of this name and size can have.
+// header returns the only valid header of a file of this name and size.
 func header(name string, size int64) (h [block]byte) {
 	copy(h[:], name)
 	copy(h[100:], "0000644\x000000000\x000000000\x00")
@@ -52,16 +52,16 @@ func header(name string, size int64) (h [block]byte) {
 	return h
 }
 
-// padding is how many zero bytes follow a content of that size.
+// padding returns how many zero bytes follow contents of that size.
 func padding(size int64) int64 { return -size & (block - 1) }
 
-// checkName requires a name that fits into a header and sorts after the one before.
+// checkName requires a name that fits into a header and sorts after the previous one.
 func checkName(name, before string) error {
 	switch {
 	case name == "" || len(name) > maxName || strings.Contains(name, "\x00"):
 		return fmt.Errorf("%.120q is not a name: want from 1 to %d bytes, none of them zero", name, maxName)
 	case name <= before:
-		return fmt.Errorf("%q comes after %q", name, before)
+		return fmt.Errorf("%q does not sort after %q", name, before)
 	}
 	return nil
 }
@@ -71,16 +71,16 @@ type Writer struct {
 	w       io.Writer
 	written int64
 	last    string
-	err     error // the first; nothing is written after it
+	err     error // the first error; nothing is written after it
 }
 
 // NewWriter returns a Writer to w. Close it to complete the archive.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Written is the number of bytes written so far.
+// Written returns the number of bytes written so far.
 func (w *Writer) Written() int64 { return w.written }
 
-// Add writes one file. Its name has to come behind those before in byte order, and r has to give size bytes.
+// Add writes one file. Its name must sort after the earlier ones in byte order, and r must return size bytes.
 func (w *Writer) Add(name string, size int64, r io.Reader) error {
 	if w.err == nil {
 		w.err = w.add(name, size, r)
@@ -117,7 +117,7 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Close completes the archive. It does not close the io.Writer below.
+// Close completes the archive. It does not close the underlying io.Writer.
 func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = w.write(end[:])
@@ -130,8 +130,8 @@ func (w *Writer) Close() error {
 var errClosed = errors.New("the archive is complete")
 
 // Open reads the headers of an archive of size bytes. It refuses any byte that a Writer would not have written; the
-// contents are read later. check is called with each file in order; its first error ends Open and is returned
-// unchanged. Any other error describes what is wrong with the archive.
+// contents are read later. It calls check with each file in order; the first error of check ends Open and is returned
+// unchanged. Any other error is about the archive.
 func Open(r io.ReaderAt, size int64, check func(name string, size int64) error) (*FS, error) {
 	a := &FS{r: r}
 	at, last := int64(0), ""
@@ -162,10 +162,10 @@ func Open(r io.ReaderAt, size int64, check func(name string, size int64) error) 
 	return a, nil
 }
 
-// readBlock reads a block that has to be there.
+// readBlock reads a block that must exist.
 func readBlock(r io.ReaderAt, at, size int64) (h [block]byte, err error) {
 	if at+block > size {
-		return h, fmt.Errorf("it ends at byte %d without the %d zero bytes of an end: it was cut, or is not a tar archive", size, len(end))
+		return h, fmt.Errorf("it ends at byte %d without the %d zero bytes at the end: it is truncated, or not a tar archive", size, len(end))
 	}
 	_, err = r.ReadAt(h[:], at)
 	if err == io.EOF {
@@ -174,7 +174,7 @@ func readBlock(r io.ReaderAt, at, size int64) (h [block]byte, err error) {
 	return h, err
 }
 
-// parse reads a header: encoding it again has to give the same bytes.
+// parse parses a header: encoding it again must return the same bytes.
 func parse(h [block]byte, before string) (f file, err error) {
 	name, _, _ := bytes.Cut(h[:maxName], []byte{0})
 	size, err := strconv.ParseInt(string(h[124:135]), 8, 64)
@@ -184,18 +184,18 @@ func parse(h [block]byte, before string) (f file, err error) {
 	return file{name: string(name), size: size}, checkName(string(name), before)
 }
 
-// skip returns where the next header stands.
+// skip returns the offset of the next header.
 func (f file) skip(r io.ReaderAt, size int64) (int64, error) {
 	behind := f.start + block + f.size
 	pad := make([]byte, padding(f.size))
 	if behind+int64(len(pad)) > size {
-		return 0, fmt.Errorf("it is cut: %d bytes of it should follow", f.size)
+		return 0, fmt.Errorf("it is truncated: want %d bytes", f.size)
 	}
 	if _, err := r.ReadAt(pad, behind); err != nil && err != io.EOF {
 		return 0, err
 	}
 	if !bytes.Equal(pad, end[:len(pad)]) {
-		return 0, errors.New("what fills up its last block is not zero")
+		return 0, errors.New("the padding of its last block is not zero")
 	}
 	return behind + int64(len(pad)), nil
 }

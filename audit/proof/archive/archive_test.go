@@ -69,7 +69,7 @@ func read(data []byte) (map[string]string, error) {
 	return files, nil
 }
 
-// TestReaders has other programs read an archive: all find the same files.
+// TestReaders: other programs read the same files from an archive.
 func TestReaders(t *testing.T) {
 	data := write(t, some)
 	file := filepath.Join(t.TempDir(), "a.tar")
@@ -133,7 +133,7 @@ with tarfile.open(sys.argv[1]) as t: print(json.dumps({m.name: t.extractfile(m).
 	return files, errors.Join(err, json.Unmarshal(out, &files))
 }
 
-// TestWriters has other programs write the same archive, byte for byte.
+// TestWriters: other programs write the same archive, byte for byte.
 func TestWriters(t *testing.T) {
 	data := write(t, some)
 	var b bytes.Buffer
@@ -165,7 +165,7 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-// TestRefused changes archives in ways that readers of tar would overlook, or see in different ways.
+// TestRefused changes archives in ways that tar readers would ignore, or interpret differently.
 func TestRefused(t *testing.T) {
 	truth := write(t, map[string]string{"a": "one", "b": "two"})
 	standard := func(headers ...tar.Header) []byte {
@@ -243,7 +243,7 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// FuzzOpen wants whatever is read to be the only way to write what was read.
+// FuzzOpen: writing what Open has read returns the same bytes.
 func FuzzOpen(f *testing.F) {
 	f.Add(write(f, some))
 	f.Add(make([]byte, 1024))

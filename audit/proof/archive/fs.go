@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// FS is the files of an archive. It implements fs.FS and fs.ReadDirFS, and is safe for concurrent use if the
-// io.ReaderAt below is.
+// FS has the files of an archive. It implements fs.FS and fs.ReadDirFS, and is safe for concurrent use if the
+// underlying io.ReaderAt is.
 type FS struct {
 	r     io.ReaderAt
-	files []file // in the order of their names
+	files []file // sorted by name
 }
 
 type file struct {
@@ -23,7 +23,7 @@ type file struct {
 	size  int64
 }
 
-// Last returns the name of the last file and where its header begins.
+// Last returns the name of the last file and the offset of its header.
 func (a *FS) Last() (name string, start int64) {
 	if len(a.files) == 0 {
 		return "", 0
@@ -32,10 +32,10 @@ func (a *FS) Last() (name string, start int64) {
 	return f.name, f.start
 }
 
-// Len is the number of files.
+// Len returns the number of files.
 func (a *FS) Len() int { return len(a.files) }
 
-// Open implements fs.FS. It opens files; directories can be read with ReadDir only.
+// Open implements fs.FS. It opens files only; use ReadDir for directories.
 func (a *FS) Open(name string) (fs.File, error) {
 	i, ok := slices.BinarySearchFunc(a.files, name, func(f file, name string) int { return cmp.Compare(f.name, name) })
 	if !ok {
@@ -45,7 +45,7 @@ func (a *FS) Open(name string) (fs.File, error) {
 	return openFile{io.NewSectionReader(a.r, f.start+block, f.size), f}, nil
 }
 
-// ReadDir implements fs.ReadDirFS: the files in a directory, without further directories.
+// ReadDir implements fs.ReadDirFS: it lists the files of a directory, without subdirectories.
 func (a *FS) ReadDir(dir string) (all []fs.DirEntry, err error) {
 	for _, f := range a.files {
 		if path.Dir(f.name) == dir {

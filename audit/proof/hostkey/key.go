@@ -1,4 +1,4 @@
-// Package hostkey keeps a host's signing key in files, and replaces it: the old key signs a statement that names the new
+// Package hostkey stores a host's signing key in files, and replaces it: the old key signs a statement that names the new
 // one. Packages agekey, agentkey and transit are other sources of keys.
 package hostkey
 
@@ -24,7 +24,7 @@ import (
 // The files of the host's key, below CUSTODY_HOME/keys.
 const (
 	KeyFile    = "host.key" // signer in note format, mode 0600
-	PublicFile = "host.pub" // verifier in note format: this is what auditors are given
+	PublicFile = "host.pub" // verifier in note format, for auditors
 )
 
 const (
@@ -43,12 +43,12 @@ func (e *ModeError) Error() string {
 	return fmt.Sprintf("%s has mode %#o: others can read or change the host's signing key", e.Path, e.Mode.Perm())
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *ModeError) Hint() string {
 	return fmt.Sprintf("chmod 600 %s; if others may have read it, move it away so that a new one is made", e.Path)
 }
 
-// Key is the host's signing key and what verifies it.
+// Key is the host's signing key with its verifier.
 type Key struct {
 	note.Signer
 	Public string // verifier in note format: name+hash+key
@@ -57,23 +57,23 @@ type Key struct {
 // Verifier returns what verifies the key's signatures.
 func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Public) }
 
-// Source is where a host's signing key is: a file, or a service that signs and keeps the
-// key to itself. One that is not a file keeps the public half in the same places as File.
+// Source provides a host's signing key: a file, or a service that signs and does not reveal the
+// key. One that is not a file stores the public half in the same files as File.
 type Source interface {
-	// Key returns the key that signs now. It makes one only for a host that never had a key.
+	// Key returns the current signing key. It creates one only for a host that never had a key.
 	Key(ctx context.Context) (Key, error)
-	// Rotate gives the host a new key of the same name, and returns the statement that the
-	// old one signed. If it fails or its process dies, the host has a key that works, and
-	// calling Rotate again goes on with the rotation that was begun.
+	// Rotate gives the host a new key with the same name, and returns the statement that the
+	// old one signed. After an error or a crash the host has a usable key, and
+	// calling Rotate again continues the rotation.
 	Rotate(ctx context.Context) (stated []byte, err error)
-	// TakeOver is Rotate for an old key that another source holds: the new key is here. What
-	// the other source keeps of the old private key stays there; see Drop.
+	// TakeOver is Rotate for an old key of another source: this source has the new key. The other
+	// source's copy of the old private key stays; see Drop.
 	TakeOver(ctx context.Context, old Key) (stated []byte, err error)
-	// Finish completes a rotation that was stated and cut off before the new key signed. Without one it does nothing.
+	// Finish completes a rotation that was interrupted after its statement and before the new key signed. Otherwise it does nothing.
 	Finish(ctx context.Context) error
 }
 
-// Lock encrypts private keys that are kept in files. Its methods may be used concurrently.
+// Lock encrypts private keys in files. It is safe for concurrent use.
 type Lock interface {
 	// Suffix ends the names of the files that it encrypted, such as ".age".
 	Suffix() string
@@ -83,7 +83,7 @@ type Lock interface {
 	Open(sealed []byte) ([]byte, error)
 }
 
-// File is the key in a directory, usually CUSTODY_HOME/keys, in the clear.
+// File is the unencrypted key in a directory, usually CUSTODY_HOME/keys.
 type File string
 
 // Key implements Source.
@@ -102,29 +102,29 @@ func (dir File) Finish(ctx context.Context) error {
 	return Locked{string(dir), inClear{}}.Finish(ctx)
 }
 
-// Locked is a key in the directory Dir that Lock encrypts. The private key is in the clear
-// in this process's memory only.
+// Locked is a key in the directory Dir that Lock encrypts. Only this process's memory has the
+// unencrypted private key.
 type Locked struct {
 	Dir  string
 	Lock Lock
 }
 
-// inClear is the Lock of keys that are not encrypted.
+// inClear is a Lock that does not encrypt.
 type inClear struct{}
 
 func (inClear) Suffix() string                     { return "" }
 func (inClear) Seal(key []byte) ([]byte, error)    { return key, nil }
 func (inClear) Open(sealed []byte) ([]byte, error) { return sealed, nil }
 
-// LoadOrCreate returns the key in dir, usually CUSTODY_HOME/keys, and makes dir and key on first use. Several
-// processes may do that concurrently: all get the same key.
+// LoadOrCreate returns the key in dir, usually CUSTODY_HOME/keys, and creates dir and key on first use. Several
+// processes may call it concurrently: all get the same key.
 func LoadOrCreate(dir string) (Key, error) {
 	return Locked{dir, inClear{}}.Key(context.Background())
 }
 
 func (f Locked) path(file string) string { return filepath.Join(f.Dir, file+f.Lock.Suffix()) }
 
-// Key implements Source. Several processes may make the first key concurrently: all get the same.
+// Key implements Source. Several processes may create the first key concurrently: all get the same.
 func (f Locked) Key(context.Context) (Key, error) {
 	for try := 0; ; try++ {
 		k, err := f.first()
@@ -132,7 +132,7 @@ func (f Locked) Key(context.Context) (Key, error) {
 			return Key{}, err
 		}
 		err = Publish(f.Dir, k.Public)
-		if errors.Is(err, errStale) && try < 5 { // it was rotated since it was read
+		if errors.Is(err, errStale) && try < 5 { // rotated since it was read
 			continue
 		}
 		if err != nil {
@@ -142,14 +142,14 @@ func (f Locked) Key(context.Context) (Key, error) {
 	}
 }
 
-// first returns the key, and makes it if the host never had one.
+// first returns the key, and creates it if the host never had one.
 func (f Locked) first() (Key, error) {
 	k, err := f.load(KeyFile)
 	if !errors.Is(err, errAbsent) {
 		return k, err
 	}
 	if _, err := os.Lstat(filepath.Join(f.Dir, PublicFile)); err == nil {
-		k, err := f.load(KeyFile) // it may have been made since
+		k, err := f.load(KeyFile) // another process may have created it
 		if errors.Is(err, errAbsent) {
 			return Key{}, &NoKeyError{f.path(KeyFile)}
 		}
@@ -161,17 +161,17 @@ func (f Locked) first() (Key, error) {
 	return f.load(KeyFile)
 }
 
-// NoKeyError is a host that has a public key, and no private key where it should be.
+// NoKeyError is the error of a host that has a public key, and no private key.
 type NoKeyError struct{ Path string }
 
 // Error implements error.
 func (e *NoKeyError) Error() string {
-	return fmt.Sprintf("%s is not there, and %s beside it says that this host has a key", e.Path, PublicFile)
+	return fmt.Sprintf("%s does not exist, but %s beside it shows that this host has a key", e.Path, PublicFile)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *NoKeyError) Hint() string {
-	return "if the key is kept elsewhere, name its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
+	return "if the key is kept elsewhere, set its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
 }
 
 // errAbsent means that a file with a private key is missing. fs.ErrNotExist may come from another file that is needed
@@ -181,8 +181,8 @@ var errAbsent = errors.New("no private key")
 // errStale means that a key has been rotated.
 var errStale = errors.New("the host's key was retired, and its successor is published")
 
-// Publish keeps the public half of the host's key in dir, where others look for it. It
-// refuses to replace that of another key, unless statements in dir lead from that one to this.
+// Publish stores the public half of the host's key in dir for other programs. It
+// refuses to replace that of another key, unless statements in dir lead from that key to this one.
 func Publish(dir, vkey string) error {
 	path := filepath.Join(dir, PublicFile)
 	have, err := regular.ReadFile(path)
@@ -201,7 +201,7 @@ func Publish(dir, vkey string) error {
 		return err
 	}
 	switch {
-	case leads(retired, was, vkey): // a rotation was cut off before its last step
+	case leads(retired, was, vkey): // a rotation was interrupted before its last step
 		return durable.ReplaceShared(path, []byte(vkey+"\n"), 0o644)
 	case leads(retired, vkey, was):
 		return fmt.Errorf("%s: %w: put the newest %s in place", dir, errStale, KeyFile)
@@ -223,7 +223,7 @@ func (f Locked) load(file string) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("load host key %s: %w", path, err)
 	}
-	defer clear(text) // copies that parsing made stay until their memory is used again
+	defer clear(text) // parsing made copies, which stay in memory until it is reused
 	return parseKey(path, strings.TrimSpace(string(text)))
 }
 
@@ -251,13 +251,13 @@ func readPrivate(path string) ([]byte, error) {
 	return text, nil
 }
 
-// parseKey derives the public half; errors never quote the key.
+// parseKey derives the public half; its errors never quote the key.
 func parseKey(path, text string) (Key, error) {
 	signer, err := note.NewSigner(text)
 	if err != nil {
 		return Key{}, fmt.Errorf("host key %s is not a signing key in note format", path)
 	}
-	// PRIVATE+KEY+name+hash+base64, and base64 may hold a '+' of its own.
+	// PRIVATE+KEY+name+hash+base64, and base64 may contain a '+'.
 	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(text, "+", 5)[4])
 	if err != nil || len(raw) != 1+ed25519.SeedSize || raw[0] != algEd25519 {
 		return Key{}, fmt.Errorf("host key %s is not an Ed25519 key", path)
@@ -267,8 +267,8 @@ func parseKey(path, text string) (Key, error) {
 	return Key{Signer: signer, Public: vkey}, err
 }
 
-// create makes a key unless another process was faster. The file appears
-// whole or not at all: it is linked into place.
+// create creates a key unless another process was faster. The file appears
+// complete or not at all: it is linked into place.
 func (f Locked) create(file, name string) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (f Locked) create(file, name string) error {
 	return durable.SyncDir(f.Dir)
 }
 
-// DefaultName is the name that a host's first key gets: "custody-" and the host's name, in the characters a note allows.
+// DefaultName returns the name of a host's first key: "custody-" and the host name, in the characters that a note allows.
 func DefaultName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 
 const RootFile = "root.key" // signer in note format, mode 0600
 
-// The files of a fleet's root key, in a directory of their own.
+// Files of a fleet's root key, in a separate directory.
 const (
 	RootPublicFile = "root.pub" // verifier in note format
 )
 
-// NewRoot makes a fleet's root key in Dir, encrypted by Lock, and returns its public half. It refuses to replace one.
+// NewRoot creates a fleet's root key in Dir, encrypted by Lock, and returns its public half. It refuses to replace one.
 func (f Locked) NewRoot(name string) (public string, err error) {
 	if name == "" || strings.ContainsAny(name, "+ \t\r\n") {
 		return "", fmt.Errorf("%q cannot name a key: no spaces and no plus sign", name)
 	}
 	if _, err := os.Lstat(filepath.Join(f.Dir, RootPublicFile)); err == nil {
-		return "", fmt.Errorf("%s has a fleet's root key already: %w", f.Dir, fs.ErrExist)
+		return "", fmt.Errorf("%s already has a fleet's root key: %w", f.Dir, fs.ErrExist)
 	}
 	if err := f.create(RootFile, name); err != nil {
 		return "", fmt.Errorf("make the fleet's root key: %w", err)

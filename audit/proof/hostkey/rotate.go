@@ -19,9 +19,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// What a rotation leaves below CUSTODY_HOME/keys, beside the key itself.
+// Files of a rotation below CUSTODY_HOME/keys, in addition to the key.
 const (
-	nextFile     = "next.key"  // the new key, until it takes the place of the old one
+	nextFile     = "next.key"  // the new key, until it replaces the old one
 	rotationsDir = "rotations" // N.rotation, from 1
 	oldDir       = "old"       // NAME+HASH.pub, what verifies the retired keys
 )
@@ -31,14 +31,14 @@ const (
 //	next.key  -->  rotations/N.rotation, signed by the old key  -->  old/NAME+HASH.pub
 //	          -->  next.key renamed to host.key  -->  host.pub
 //
-// The old private key is gone then; processes that have loaded it go on signing with it until
-// they end. Rotate returns the signed statement, which belongs into the host's log. If it is
-// cut off at any moment, the host has a key that works, and calling it again goes on from there.
+// The old private key is removed; processes that have loaded it continue to sign with it until
+// they end. Rotate returns the signed statement, which the caller must add to the host's log. If it is
+// interrupted at any point, the host has a usable key, and another call continues the rotation.
 func Rotate(dir string) (stated []byte, err error) {
 	return Locked{dir, inClear{}}.Rotate(context.Background())
 }
 
-// Rotate implements Source, as the function Rotate does for a key in the clear.
+// Rotate implements Source, like the function Rotate for an unencrypted key.
 func (f Locked) Rotate(ctx context.Context) (stated []byte, err error) {
 	own := func() (Key, error) { return f.Key(ctx) }
 	stated, err = f.rotate(ctx, own, time.Now, func(string) error { return nil })
@@ -58,7 +58,7 @@ func (f Locked) TakeOver(ctx context.Context, old Key) (stated []byte, err error
 	return stated, nil
 }
 
-// rotate asks step before each of its steps whether to go on.
+// rotate calls step before each of its steps; an error of step stops it.
 func (f Locked) rotate(ctx context.Context, retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
 	unlock, err := lockDir(ctx, f.Dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f Locked) rotate(ctx context.Context, retiring func() (Key, error), now fu
 	return f.replace(old, now, step)
 }
 
-// replace gives the host a key that follows old, or goes on with that. The caller holds the lock of the directory.
+// replace gives the host a successor of old, or continues such a replacement. The caller holds the lock of the directory.
 func (f Locked) replace(old Key, now func() time.Time, step func(name string) error) ([]byte, error) {
 	if err := step("next"); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (f Locked) replace(old Key, now func() time.Time, step func(name string) er
 	return stated, Publish(f.Dir, next.Public)
 }
 
-// Finish implements Source: it goes on from the statement.
+// Finish implements Source: it continues after the statement.
 func (f Locked) Finish(ctx context.Context) error {
 	unlock, err := lockDir(ctx, f.Dir)
 	if err != nil {
@@ -128,7 +128,7 @@ func (f Locked) Finish(ctx context.Context) error {
 		return err
 	}
 	if _, err := f.load(nextFile); err != nil {
-		return fmt.Errorf("a rotation of the host's key was stated and not finished, and the new key is not here: put %s back: %w", f.path(nextFile), err)
+		return fmt.Errorf("a rotation of the host's key was stated and not finished, and the new key is missing: restore %s: %w", f.path(nextFile), err)
 	}
 	if _, err := f.replace(old, time.Now, func(string) error { return nil }); err != nil {
 		return fmt.Errorf("finish the rotation of the host's key: %w", err)
@@ -136,8 +136,8 @@ func (f Locked) Finish(ctx context.Context) error {
 	return nil
 }
 
-// PublishNext finishes a rotation of a key that is not in a file: if the last statement in dir retires the key that
-// is published there, it publishes the key that follows.
+// PublishNext completes a rotation of a key that is not in a file: if the last statement in dir retires the key that
+// is published there, it publishes its successor.
 func PublishNext(ctx context.Context, dir string) error {
 	unlock, err := lockDir(ctx, dir)
 	if err != nil {
@@ -161,7 +161,7 @@ func IsRetired(dir, public string) (bool, error) {
 	return slices.ContainsFunc(all, func(r statement.Rotation) bool { return r.Old == public }), err
 }
 
-// finish does the last step of a rotation that was cut off before it.
+// finish does the last step of an interrupted rotation.
 func (f Locked) finish() ([]byte, error) {
 	all, err := ReadRotations(f.Dir)
 	if err != nil || len(all) == 0 {
@@ -173,17 +173,17 @@ func (f Locked) finish() ([]byte, error) {
 	}
 	public, err := regular.ReadFile(filepath.Join(f.Dir, PublicFile))
 	if err != nil || string(public) == last.New+"\n" {
-		return nil, nil // Key reports what is wrong, if anything is
+		return nil, nil // Key reports the error, if there is one
 	}
 	k, err := f.load(KeyFile)
-	if err != nil || last.New != k.Public { // it is still the old one, which another lock may open
+	if err != nil || last.New != k.Public { // still the old key, which another lock may decrypt
 		return nil, nil
 	}
 	return all[len(all)-1], Publish(f.Dir, k.Public)
 }
 
-// Drop removes the private key of a source that keeps it in a file, once statements in its directory retire the key.
-// A source that keeps it elsewhere has nothing to remove. Copies can remain in the disk's free blocks and in back-ups.
+// Drop removes the private key of a source that stores it in a file, once statements in its directory retire the key.
+// For other sources it does nothing. Copies can remain in free disk blocks and in backups.
 func Drop(source Source) error {
 	if dir, ok := source.(File); ok {
 		source = Locked{string(dir), inClear{}}
@@ -212,12 +212,12 @@ func Drop(source Source) error {
 		}
 		return durable.SyncDir(f.Dir)
 	}
-	return fmt.Errorf("%s holds a key that is not retired: it stays", f.path(KeyFile))
+	return fmt.Errorf("%s has a key that is not retired, and is not removed", f.path(KeyFile))
 }
 
-// Succeed states durably that the key old is followed by the key whose verifier is next, and
-// keeps old's public half. It is what a Source that is not a file does before it signs with
-// the new key. If that was stated before, it returns the statement of then.
+// Succeed durably states that the key whose verifier is next succeeds the key old, and
+// stores old's public half. A Source that is not a file calls it before it signs with
+// the new key. If it was already stated, Succeed returns the earlier statement.
 func Succeed(ctx context.Context, dir string, old Key, next string) (stated []byte, err error) {
 	unlock, err := lockDir(ctx, dir)
 	if err != nil {
@@ -238,7 +238,7 @@ func succeed(dir string, old Key, next string, at time.Time) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case r.Old == old.Public && r.New != next:
-			return nil, fmt.Errorf("%s says that the next key is %.60s..., and that one is not here: put it back as %s, or, if the statement never left this machine, remove it",
+			return nil, fmt.Errorf("%s states that the next key is %.60s..., which is missing: restore it as %s, or, if the statement never left this machine, remove it",
 				wal.FileName(uint64(i+1), statement.RotationSuffix), r.New, nextFile)
 		case r.Old == old.Public:
 			return signed, keepOld(dir, old)
@@ -277,7 +277,7 @@ func makeDir(dir, name string) error {
 	return durable.SyncDir(dir)
 }
 
-// lockDir keeps other rotations in dir out.
+// lockDir excludes other rotations in dir.
 func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -294,7 +294,7 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 }
 
 // ReadRotations returns the host's signed rotations in dir, usually CUSTODY_HOME/keys, in
-// order; none is no error. Nothing is verified.
+// order; having none is not an error. It verifies nothing.
 func ReadRotations(dir string) ([][]byte, error) {
 	var all [][]byte
 	for n := uint64(1); ; n++ {
@@ -309,8 +309,8 @@ func ReadRotations(dir string) ([][]byte, error) {
 	}
 }
 
-// Retired returns what the rotations in dir say, in order: which keys were retired, when, and
-// what came after them. Nothing is verified.
+// Retired parses the rotations in dir, in order: which keys were retired, when, and
+// their successors. It verifies nothing.
 func Retired(dir string) ([]statement.Rotation, error) {
 	signed, err := ReadRotations(dir)
 	if err != nil {

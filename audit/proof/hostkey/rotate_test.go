@@ -18,7 +18,7 @@ import (
 var errKilled = errors.New("killed")
 
 // TestRotateCutOff ends a rotation before each of its steps, as kill -9 does. The host always
-// has a key that works, and the next call goes on with the rotation that was begun.
+// has a usable key, and the next call continues the rotation.
 func TestRotateCutOff(t *testing.T) {
 	for _, last := range []string{"next", "statement", "rename", "publish"} {
 		t.Run(last, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRotateCutOff(t *testing.T) {
 			if !errors.Is(err, errKilled) {
 				t.Fatal(err)
 			}
-			if last != "publish" { // there, only Rotate itself has not seen the end of it
+			if last != "publish" { // at that step only Rotate's return is missing
 				k, err := LoadOrCreate(dir)
 				ok(t, err)
 				if k.Public != first.Public {
@@ -82,7 +82,7 @@ func rotated(t *testing.T, dir string, first Key, stated []byte) {
 	}
 }
 
-// TestRotatePublished reads the key immediately after the last step but one, as any process would.
+// TestRotatePublished reads the key immediately after the penultimate step, as any process may.
 func TestRotatePublished(t *testing.T) {
 	dir := t.TempDir()
 	first, err := LoadOrCreate(dir)
@@ -103,7 +103,7 @@ func TestRotatePublished(t *testing.T) {
 	if k.Public == first.Public || strings.TrimSpace(string(public)) != k.Public {
 		t.Errorf("key %s, published %s", k.Public, public)
 	}
-	// A process that read the old key file a moment ago must not take it, nor put its half back.
+	// A process that has just read the old key file must neither use it nor publish its public half again.
 	if err := Publish(dir, first.Public); !errors.Is(err, errStale) {
 		t.Errorf("the retired key is published: %v", err)
 	}
@@ -112,11 +112,11 @@ func TestRotatePublished(t *testing.T) {
 	if err := Publish(dir, other.Public); err == nil || errors.Is(err, errStale) {
 		t.Errorf("a key from elsewhere is published: %v", err)
 	}
-	// An old key file that was put back signs nothing.
+	// An old key file that was restored signs nothing.
 	ok(t, os.WriteFile(filepath.Join(dir, PublicFile), []byte(k.Public+"\n"), 0o644))
 	_, err = Rotate(dir)
 	ok(t, err)
-	skey := "PRIVATE+KEY" // the old private key is gone; a foreign one is no successor either
+	skey := "PRIVATE+KEY" // the old private key is removed; a foreign key is not a successor either
 	ok(t, os.WriteFile(filepath.Join(dir, KeyFile), []byte(skey), 0o600))
 	if _, err := LoadOrCreate(dir); err == nil {
 		t.Error("a broken key file is taken")
@@ -174,7 +174,7 @@ func TestRotateLostKey(t *testing.T) {
 	}
 }
 
-// rotateBy rotates a key in the clear, and asks step before each step.
+// rotateBy rotates an unencrypted key, and calls step before each step.
 func rotateBy(dir string, step func(string) error) ([]byte, error) {
 	f := Locked{dir, inClear{}}
 	return f.rotate(context.Background(), func() (Key, error) { return f.Key(context.Background()) }, time.Now, step)

@@ -9,13 +9,13 @@ import (
 )
 
 // CopyLeaf returns the hash of one file of a copy: LeafHash over its list's salt and over path, as, mode, size, sha256
-// and link, as they stand in the record and with a zero byte between each two. None of these has a zero byte in it.
+// and link, as in the record and separated by zero bytes. None of them contains a zero byte.
 func CopyLeaf(salt [16]byte, f audit.CopiedFile) Hash {
 	fields := []string{string(f.Path), string(f.As), f.Mode, fmt.Sprint(f.Size), f.SHA256, string(f.Link)}
 	return LeafHash(salt, []byte(strings.Join(fields, "\x00")))
 }
 
-// CopyTree is the Merkle tree over the files of one copy. The zero CopyTree has none.
+// CopyTree is the Merkle tree over the files of one copy. The zero CopyTree is empty.
 type CopyTree struct {
 	tree  Tree
 	bytes int64
@@ -34,11 +34,11 @@ func (t *CopyTree) Add(c *audit.Copy) error {
 	return nil
 }
 
-// Count is how many files there are, and Bytes how many bytes of content they have.
+// Count returns the number of files.
 func (t *CopyTree) Count() int64 { return int64(t.tree.Size()) }
 
-// Bytes is how many bytes of content the files have.
+// Bytes returns the total size of the files' contents, in bytes.
 func (t *CopyTree) Bytes() int64 { return t.bytes }
 
-// Root is the root over all files.
+// Root returns the root over all files.
 func (t *CopyTree) Root() Hash { return t.tree.Root() }

@@ -54,7 +54,7 @@ func LeafHash(salt [16]byte, record []byte) Hash {
 // ranges makes the compact ranges of trees (RFC 6962, section 2.1).
 var ranges = compact.RangeFactory{Hash: nodeHash}
 
-// nodeHash is rfc6962.DefaultHasher.HashChildren in a third of the time: a record costs one.
+// nodeHash is rfc6962.DefaultHasher.HashChildren in a third of the time: each record needs one.
 func nodeHash(left, right []byte) []byte {
 	var b [1 + 2*len(Hash{})]byte
 	b[0] = rfc6962.RFC6962NodeHashPrefix
@@ -64,8 +64,8 @@ func nodeHash(left, right []byte) []byte {
 	return sum[:]
 }
 
-// Tree computes the root of a Merkle tree as leaves arrive. It keeps the roots of the complete subtrees only. The zero
-// Tree is empty; one that has leaves must not be copied.
+// Tree computes the root of a Merkle tree as leaves arrive. It stores only the roots of the complete subtrees. The zero
+// Tree is empty; a non-empty Tree must not be copied.
 type Tree struct{ leaves *compact.Range }
 
 // Append adds a leaf hash.
@@ -74,11 +74,11 @@ func (t *Tree) Append(leaf Hash) {
 		t.leaves = ranges.NewEmptyRange(0)
 	}
 	if err := t.leaves.Append(leaf[:], nil); err != nil {
-		panic(err) // a range that only Append changed is never inconsistent
+		panic(err) // a range that only Append changes is never inconsistent
 	}
 }
 
-// Size is how many leaves the tree has.
+// Size returns the number of leaves.
 func (t *Tree) Size() uint64 {
 	if t.leaves == nil {
 		return 0
@@ -86,7 +86,7 @@ func (t *Tree) Size() uint64 {
 	return t.leaves.End()
 }
 
-// Root returns the tree's root hash; that of no leaves is SHA-256 of nothing.
+// Root returns the tree's root hash; that of an empty tree is SHA-256 of no data.
 func (t *Tree) Root() Hash {
 	if t.Size() == 0 {
 		return Hash(rfc6962.DefaultHasher.EmptyRoot())
@@ -131,12 +131,12 @@ func Inclusion(leaves []Hash, i int) []Hash {
 	return path
 }
 
-// VerifyInclusion reports whether path proves that leaf is the one at index i in the tree of that size and root.
+// VerifyInclusion reports whether path proves that leaf is at index i in the tree of that size and root.
 func VerifyInclusion(leaf Hash, i, size uint64, path []Hash, root Hash) bool {
 	return proof.VerifyInclusion(rfc6962.DefaultHasher, i, size, leaf[:], bytesOf(path), root[:]) == nil
 }
 
-// VerifyConsistency reports whether path proves that the tree of size n and root second goes on from the one of size m
+// VerifyConsistency reports whether path proves that the tree of size n and root second extends the one of size m
 // and root first.
 func VerifyConsistency(m, n uint64, path []Hash, first, second Hash) bool {
 	if m == 0 && first != Root(nil) { // package proof accepts any root of an empty tree
@@ -153,7 +153,7 @@ func bytesOf(path []Hash) [][]byte {
 	return all
 }
 
-// ParseBase64 reads a digest in base64, in the one form that encoders give it.
+// ParseBase64 parses a digest in canonical base64.
 func ParseBase64(s string) (h Hash, err error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(raw) != len(h) {

@@ -91,7 +91,7 @@ func TestTree(t *testing.T) {
 }
 
 // checkInclusion verifies a path, also with x/mod's independent code, and
-// wants every change of it refused.
+// checks that every change of it is refused.
 func checkInclusion(t *testing.T, leaves []merkle.Hash, i int, path []merkle.Hash, root merkle.Hash) {
 	t.Helper()
 	at, n := uint64(i), uint64(len(leaves))

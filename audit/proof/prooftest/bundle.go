@@ -1,4 +1,4 @@
-// Package prooftest takes bundles apart and puts changed ones together, for tests.
+// Package prooftest unpacks bundles and packs changed ones, for tests.
 package prooftest
 
 import (
@@ -56,8 +56,8 @@ func (b Bundle) Pack(t testing.TB) []byte {
 	return out.Bytes()
 }
 
-// Seal returns the files with a trailer over them as they are, signed by s. The new trailer states of the run what the
-// old one does, or else the last manifest.
+// Seal returns the files with a new trailer over them, signed by s. The new trailer states the run and head of the
+// old one, or else of the last manifest.
 func (b Bundle) Seal(t testing.TB, s note.Signer) Bundle {
 	t.Helper()
 	sealed := maps.Clone(b)

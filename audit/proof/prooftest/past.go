@@ -44,7 +44,7 @@ func NewWitness(t testing.TB, name string) Witness {
 	return w
 }
 
-// On returns the key as it cosigns at that time.
+// On returns a signer that cosigns with that time.
 func (w Witness) On(at time.Time) Witness { w.at = at; return w }
 
 // Sign implements note.Signer.
@@ -54,7 +54,7 @@ func (w Witness) Sign(msg []byte) ([]byte, error) {
 	return append(sig, ed25519.Sign(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, msg))...), nil
 }
 
-// SealedOn is a Sealer whose clock does not advance.
+// SealedOn is a Sealer with a fixed time.
 type SealedOn struct {
 	*statement.Sealer
 	At time.Time
@@ -66,7 +66,7 @@ func (s SealedOn) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	return s.Sealer.Seal(seg)
 }
 
-// Past is checkpoints of a log, oldest first. It implements proof.Past.
+// Past is a list of a log's checkpoints, oldest first. It implements proof.Past.
 type Past [][]byte
 
 // First implements proof.Past.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// syntaxError is about JSON itself; any other fault is about the form of a record.
+// syntaxError is an error in the JSON; any other error is about the form of a record.
 type SyntaxError string
 
 func (e SyntaxError) Error() string { return string(e) }
@@ -27,7 +27,7 @@ func (s *Scanner) syntax(what string) bool {
 	return s.fail(SyntaxError(fmt.Sprintf("%s at byte %d", what, s.at)))
 }
 
-// peek returns the byte that is next, 0 at the end; 0 is no part of any JSON.
+// peek returns the next byte, 0 at the end; no JSON contains 0.
 func (s *Scanner) peek() byte {
 	if s.at < len(s.b) {
 		return s.b[s.at]
@@ -35,7 +35,7 @@ func (s *Scanner) peek() byte {
 	return 0
 }
 
-// word moves over w if it is next.
+// word consumes w if it is next.
 func (s *Scanner) word(w string) bool {
 	if len(s.b)-s.at < len(w) || string(s.b[s.at:s.at+len(w)]) != w {
 		return false
@@ -68,7 +68,7 @@ func (s *Scanner) value(sh *shape) bool {
 
 func (s *Scanner) list(elem *shape) bool {
 	if !s.word("[") {
-		return s.syntax("no list")
+		return s.syntax("not a list")
 	}
 	if s.word("]") {
 		return true
@@ -87,7 +87,7 @@ func (s *Scanner) list(elem *shape) bool {
 // object reads an object with the fields of sh, in their order.
 func (s *Scanner) object(sh *shape) bool {
 	if !s.word("{") {
-		return s.syntax("no object")
+		return s.syntax("not an object")
 	}
 	var seen uint64
 	for due := 0; ; {
@@ -130,7 +130,7 @@ func (s *Scanner) name(sh *shape, due int) (i int, ok bool) {
 		n++
 	}
 	if name := s.b[s.at:min(s.at+n, len(s.b))]; n == 1 || n > maxFieldName || name[0] != '"' || !bytes.HasPrefix(s.b[s.at+n:], []byte(`":`)) {
-		return 0, s.syntax("no name of a field")
+		return 0, s.syntax("not a name of a field")
 	}
 	s.stranger = string(s.b[s.at+1 : s.at+n])
 	return 0, false
@@ -147,15 +147,15 @@ const (
 	highs = 0x8080808080808080
 )
 
-// string reads a string, eight bytes at a time where nothing in them matters.
+// string reads a string, eight bytes at a time where no byte is special.
 func (s *Scanner) string() bool {
 	if !s.word(`"`) {
-		return s.syntax("no string")
+		return s.syntax("not a string")
 	}
 	for {
 		for s.at+8 <= len(s.b) {
 			w := binary.LittleEndian.Uint64(s.b[s.at:])
-			// The lowest high bit set is that of the first byte that is below ' ' or is one of these.
+			// The lowest high bit set marks the first byte that is below ' ' or is one of these.
 			quote, slash, separator := w^(ones*'"'), w^(ones*'\\'), w^(ones*0xe2)
 			m := ((w-ones*' ')&^w | zero(quote) | zero(slash) | zero(separator)) & highs
 			if m != 0 {
@@ -180,7 +180,7 @@ func (s *Scanner) string() bool {
 	}
 }
 
-// zero has the high bit of each byte of w that is zero; of the lowest such byte for sure, of those above it maybe more.
+// zero returns the high bit of each zero byte of w; it is exact for the lowest one, and may be wrong for higher ones.
 func zero(w uint64) uint64 { return (w - ones) &^ w }
 
 // separator reports whether a line or paragraph separator, U+2028 or U+2029, is next.
@@ -189,7 +189,7 @@ func (s *Scanner) separator() bool {
 	return len(rest) >= 3 && rest[1] == 0x80 && rest[2]&^1 == 0xa8
 }
 
-// escape reads what encoding/json does not write as it is.
+// escape reads an escape sequence that encoding/json writes.
 func (s *Scanner) escape() bool {
 	rest := s.b[s.at+1:]
 	if len(rest) > 0 && bytes.IndexByte([]byte(`"\bfnrt`), rest[0]) >= 0 {
@@ -200,16 +200,16 @@ func (s *Scanner) escape() bool {
 		s.at += 6
 		return true
 	}
-	return s.syntax("no escape")
+	return s.syntax("not an escape")
 }
 
-// escaped reports whether encoding/json writes the character with that number, in hex, as \u and the number. Custody
+// escaped reports whether encoding/json writes the character with that hexadecimal number as \u and the number. Custody
 // writes <, > and &, and U+FFFD, in both forms.
 func escaped(hex string) bool {
 	switch hex {
-	case "003c", "003e", "0026", "2028", "2029", "fffd": // the last stands for bytes that are not UTF-8
+	case "003c", "003e", "0026", "2028", "2029", "fffd": // the last represents bytes that are not UTF-8
 		return true
-	case "0008", "0009", "000a", "000c", "000d": // they have names
+	case "0008", "0009", "000a", "000c", "000d": // these have short escapes
 		return false
 	}
 	last := hex[3]
@@ -218,7 +218,7 @@ func escaped(hex string) bool {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// integer reads a whole number that fits its type.
+// integer reads an integer that fits its type.
 func (s *Scanner) integer(sh *shape) bool {
 	start := s.at
 	if sh.form == signedInt {
@@ -228,10 +228,10 @@ func (s *Scanner) integer(sh *shape) bool {
 	first := s.peek()
 	s.at += digits
 	if digits == 0 || first == '0' && s.at-start > 1 {
-		return s.syntax("no whole number")
+		return s.syntax("not an integer")
 	}
 	if digits <= 9 {
-		return true // it fits them all
+		return true // it fits all types
 	}
 	n := string(s.b[start:s.at])
 	var err error
@@ -241,7 +241,7 @@ func (s *Scanner) integer(sh *shape) bool {
 		_, err = strconv.ParseUint(n, 10, sh.bits)
 	}
 	if err != nil {
-		return s.fail(fmt.Errorf("%.40q is no whole number of %d bits", n, sh.bits))
+		return s.fail(fmt.Errorf("%.40q is not an integer of %d bits", n, sh.bits))
 	}
 	return true
 }
@@ -254,7 +254,7 @@ func digitsOf(n []byte) (i int) {
 	return i
 }
 
-// text reads a string, or what audit.Text makes of bytes that are not UTF-8.
+// text reads a string, or the form of audit.Text for bytes that are not UTF-8.
 func (s *Scanner) text() bool {
 	if s.peek() == '"' {
 		return s.string()
@@ -273,7 +273,7 @@ func (s *Scanner) text() bool {
 	return s.syntax("neither a string nor bytes in base64")
 }
 
-// instant reads a time in UTC, in the one form of RFC 3339 that package time gives it, in years from 1 to 9999.
+// instant reads a time in UTC, in the RFC 3339 form of package time, with a year from 1 to 9999.
 func (s *Scanner) instant() bool {
 	start := s.at
 	if !s.string() {
@@ -283,7 +283,7 @@ func (s *Scanner) instant() bool {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
 	var again [len(time.RFC3339Nano)]byte
 	if err != nil || t.Year() < 1 || len(text) == 0 || text[len(text)-1] != 'Z' || !bytes.Equal(t.AppendFormat(again[:0], time.RFC3339Nano), text) {
-		return s.fail(fmt.Errorf("no time in UTC at byte %d", start))
+		return s.fail(fmt.Errorf("not a time in UTC at byte %d", start))
 	}
 	return true
 }

@@ -8,35 +8,35 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// maxUnknown bounds how many names of unknown fields are kept.
+// maxUnknown bounds the number of names of unknown fields.
 const MaxUnknown = 16
 
-// head is what Verify needs of a record.
+// head has the parts of a record that Verify needs.
 type Head struct {
 	Kind     audit.Kind
-	Known    bool // the kind is one that this version knows
+	Known    bool // this version knows the kind
 	Observer audit.Observer
 	Time     time.Time
 	Timed    bool   // the time was read
-	Stranger string // the first field that is not known; what follows it was not read
+	Stranger string // the first unknown field; the rest of the record was not read
 }
 
-// scanner reads records against the schema, one after the other. It takes exactly the records that encoding/json makes
+// scanner checks records against the schema, one at a time. It accepts exactly the records that encoding/json makes
 // of an audit.Record, with or without escapes of <, >, & and U+FFFD, and is several times faster than decoding them;
-// the tests compare it with encoding/json. Nothing else can be written in two ways: there is no white space, fields
-// come in their order, and strings and numbers have one form. It reads from the front; the first fault, or the first
-// field that is not known, ends it. It is not safe for concurrent use.
+// the tests compare it with encoding/json. Otherwise records have one encoding: there is no white space, fields
+// come in their order, and strings and numbers have one form. It stops at the first fault or
+// unknown field. It is not safe for concurrent use.
 type Scanner struct {
 	schema  *Schema
-	Unknown map[string]struct{} // names of fields, of all records so far
+	Unknown map[string]struct{} // names of unknown fields, of all records so far
 
 	b        []byte
 	at       int
 	fault    error // the first, which ends the scan
 	stranger string
 
-	// what the record's own fields say
-	seen           uint64 // a bit for each of them that is there
+	// values of the record's own fields
+	seen           uint64 // a bit for each field that occurred
 	kind, observer []byte
 	time           time.Time
 	timed          bool
@@ -44,7 +44,7 @@ type Scanner struct {
 
 func NewScanner(c *Schema) *Scanner { return &Scanner{schema: c, Unknown: map[string]struct{}{}} }
 
-// scan checks a whole record. The error is a syntaxError if it is not even JSON as custody writes it.
+// scan checks a whole record. The error is a syntaxError if it is not JSON in the form that custody writes.
 func (s *Scanner) Scan(record []byte) (Head, error) {
 	*s = Scanner{schema: s.schema, Unknown: s.Unknown, b: record}
 	if !utf8.Valid(record) {
@@ -65,7 +65,7 @@ func (s *Scanner) Scan(record []byte) (Head, error) {
 	return s.judge()
 }
 
-// judge checks what a record's own fields have to do with each other.
+// judge checks the record's fields against each other.
 func (s *Scanner) judge() (Head, error) {
 	c := s.schema
 	h := Head{Time: s.time, Timed: true}

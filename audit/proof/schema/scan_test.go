@@ -17,17 +17,17 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// oracle judges a record by encoding/json alone: decoded and encoded again, it is the same. Slow, and obviously right.
+// oracle checks a record with encoding/json alone: decoding and encoding it returns the same bytes. Slow, and obviously right.
 func oracle(record []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(record, &r); err != nil {
 		return err
 	}
 	again, err := json.Marshal(r)
-	for _, c := range []byte("<>&") { // they stand in strings only, escaped or not
+	for _, c := range []byte("<>&") { // they occur in strings only, escaped or not
 		record = bytes.ReplaceAll(record, []byte{c}, fmt.Appendf(nil, `\u%04x`, c))
 	}
-	record = escapes.ReplaceAllFunc(record, func(e []byte) []byte { // so does what was no UTF-8
+	record = escapes.ReplaceAllFunc(record, func(e []byte) []byte { // so does what was not UTF-8
 		if string(e) == `\ufffd` {
 			return []byte("\ufffd")
 		}
@@ -93,7 +93,7 @@ func typesOf(t reflect.Type) map[string]reflect.Type {
 	return types
 }
 
-// fill sets every field below v to something that is not empty.
+// fill sets every field below v to a non-empty value.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -171,7 +171,7 @@ func TestScanEveryKind(t *testing.T) {
 	}
 }
 
-// whole is a record of an operation on the VM; vm stands for its payload.
+// whole is a record of an operation on the VM; vm is its payload.
 func whole(vm string) string {
 	return `{"v":1,"run":"r","seq":1,"time":"2026-01-02T03:04:05Z","observer":"host","kind":"vm","vm":` + vm + `}`
 }
@@ -232,7 +232,7 @@ func TestScanAgainstOracle(t *testing.T) {
 	}
 }
 
-// FuzzScan holds the scanner against encoding/json.
+// FuzzScan compares the scanner with encoding/json.
 func FuzzScan(f *testing.F) {
 	for _, b := range fullRecords(f) {
 		f.Add(b)
@@ -289,7 +289,7 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-// payloadName is the field in which a kind's payload stands, by the rule that the format states.
+// payloadName returns the name of the field with a kind's payload, by the format's rule.
 func payloadName(k audit.Kind) string {
 	if k == audit.KindRun || k == audit.KindStep {
 		return "lifecycle"

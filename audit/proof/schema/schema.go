@@ -1,4 +1,4 @@
-// Package schema reads records as a verifier has to: it accepts only the bytes that encoding/json writes of an
+// Package schema parses records for a verifier: it accepts only the bytes that encoding/json writes for an
 // audit.Record, names unknown fields and kinds, and needs no memory for each record.
 package schema
 
@@ -12,29 +12,29 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// shape is what a JSON value has to look like so that it is one that encoding/json writes of
-// package audit's types. A *shape is not changed once it is made.
+// shape describes the JSON values that encoding/json writes for one of
+// package audit's types. A *shape is immutable.
 type shape struct {
 	form     form
 	bits     int     // of a number
-	nullable bool    // a pointer or a list: null is a value
-	fields   []field // of an object, in the order in which they are written
-	required uint64  // a bit for each field that is always written
+	nullable bool    // a pointer or a list: null is allowed
+	fields   []field // of an object, in the order of encoding
+	required uint64  // a bit for each field that is always present
 	elem     *shape  // of a list
 }
 
 type field struct {
 	name   string
-	quoted string // as it stands in JSON, with the colon
+	quoted string // as in JSON, with the colon
 	shape  *shape
-	omit   []string // values of which nothing is written
+	omit   []string // values with which the field is omitted
 }
 
 type form int
 
 const (
 	literal   form = iota // a string
-	signedInt             // a whole number
+	signedInt             // an integer
 	unsignedInt
 	boolean
 	text    // audit.Text
@@ -43,7 +43,7 @@ const (
 	object
 )
 
-// shapeOf derives a shape from the Go type, as encoding/json would.
+// shapeOf derives a shape from the Go type, with the rules of encoding/json.
 func shapeOf(t reflect.Type) *shape {
 	switch {
 	case t == reflect.TypeFor[audit.Text]():
@@ -94,7 +94,7 @@ func fieldsOf(t reflect.Type) (fields []field) {
 	return fields
 }
 
-// omitted returns the values of which encoding/json writes nothing, nil if there are none.
+// omitted returns the values with which encoding/json omits a field, nil if there are none.
 func omitted(sh *shape, options string) []string {
 	switch {
 	case options == "":
@@ -111,16 +111,16 @@ func omitted(sh *shape, options string) []string {
 	return map[form][]string{literal: {`""`}, text: {`""`}, signedInt: {"0"}, unsignedInt: {"0"}, boolean: {"false"}}[sh.form]
 }
 
-// schema is the form of a record. It is not changed once it is made.
+// schema is the form of a record. It is immutable.
 type Schema struct {
 	record *shape
 	kinds  []kindForm
 
-	time, observer, kind int    // places among the record's fields
+	time, observer, kind int    // indexes of the record's fields
 	payloads             uint64 // a bit for each such field
 }
 
-// kindForm returns which of a record's fields is a kind's payload.
+// kindForm returns the index of the field with a kind's payload.
 type kindForm struct {
 	kind    audit.Kind
 	payload int
@@ -149,15 +149,15 @@ func (s *Schema) kindForm(kind []byte) (kindForm, bool) {
 	return kindForm{}, false
 }
 
-// RecordSchema returns the form of a record as JSON, for other readers of the format. A value is one of
+// RecordSchema returns the form of a record as JSON, for other implementations of the format. A value is one of
 //
 //	"string", "int64", "uint64", "int32", "uint32", "bool"
 //	"text"    a string, or {"base64":"..."} of bytes that are not UTF-8
 //	"time"    RFC 3339 in UTC
 //	[T]       a list of T, or null
-//	{...}     an object with these fields in this order; one whose name ends in "?" is left out if it is
+//	{...}     an object with these fields in this order; one whose name ends in "?" is omitted if it is
 //	          "", 0, false, null, [] or the time 0001-01-01T00:00:00Z
-//	"T?"      T or null: such a field is left out if it is null only
+//	"T?"      T or null: such a field is omitted only if it is null
 //
 // docs/verify.md describes how values are written.
 func RecordSchema() []byte {

@@ -22,8 +22,8 @@ const (
 	maxAttachments = 64
 )
 
-// Attachment is a file that goes with a bundle and is no part of the record: a report that was
-// made of it.
+// Attachment is a file that is added to a bundle and is not a part of the record: a report
+// on it.
 type Attachment struct {
 	Name string // report/ and a name of letters, digits, and . _ - inside
 	Data []byte
@@ -41,21 +41,21 @@ type Attachments struct {
 	Time  time.Time      `json:"time"` // host time, UTC
 }
 
-// Subject is a run as it was when something was said of it.
+// Subject is a run at the time of a statement.
 type Subject struct {
 	Run  string      `json:"run"`
-	Head merkle.Hash `json:"head"` // digest of its last manifest then
+	Head merkle.Hash `json:"head"` // digest of its last manifest at that time
 }
 
-// AttachedFile is what a statement says of a file.
+// AttachedFile describes a file in a statement.
 type AttachedFile struct {
 	Name   string      `json:"name"`
 	Bytes  int64       `json:"bytes"`
 	SHA256 merkle.Hash `json:"sha256"`
 }
 
-// SignAttachments returns the signed statement about files. It can stand beside them without a
-// bundle: VerifyAttachments checks it.
+// SignAttachments returns the signed statement about files. It can accompany them without a
+// bundle: VerifyAttachments verifies it.
 func SignAttachments(s note.Signer, about []Subject, files []Attachment, by string, at time.Time) ([]byte, error) {
 	a := Attachments{V: attachmentsVersion, About: slices.Clone(about), By: by, Time: at.UTC()}
 	for _, f := range files {
@@ -75,7 +75,7 @@ func SignAttachments(s note.Signer, about []Subject, files []Attachment, by stri
 	return signed, nil
 }
 
-// check wants what SignAttachments makes.
+// check accepts exactly the statements that SignAttachments makes.
 func (a Attachments) check() error {
 	switch {
 	case a.V != attachmentsVersion:
@@ -85,7 +85,7 @@ func (a Attachments) check() error {
 	case len(a.Files) == 0 || len(a.Files) > maxAttachments:
 		return fmt.Errorf("%d files, from 1 to %d", len(a.Files), maxAttachments)
 	}
-	seen := map[string]bool{} // a file system may not distinguish case
+	seen := map[string]bool{} // a file system may ignore case
 	for i, f := range a.Files {
 		lower := strings.ToLower(f.Name)
 		if seen[lower] {
@@ -102,7 +102,7 @@ func (a Attachments) check() error {
 	return nil
 }
 
-// ParseAttachments reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseAttachments parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseAttachments(text string) (Attachments, error) {
 	var a Attachments
 	if err := parseStatement(attachmentsType, text, &a); err != nil {

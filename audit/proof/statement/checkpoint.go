@@ -12,15 +12,15 @@ import (
 // maxCheckpoint bounds a checkpoint with all its cosignatures, in bytes.
 const MaxCheckpoint = 64 << 10
 
-// Checkpoint is what a log's signed note says of its tree (C2SP tlog-checkpoint).
+// Checkpoint is a parsed checkpoint of a log (C2SP tlog-checkpoint).
 type Checkpoint struct {
 	Origin string // names the log: the name of the host's key
 	Size   uint64 // entries
 	Root   merkle.Hash
 }
 
-// ParseCheckpoint reads the text of a checkpoint without its signatures: three lines. Extension lines,
-// which C2SP tlog-checkpoint allows, are refused: no log of Custody's has any.
+// ParseCheckpoint parses the text of a checkpoint without its signatures: three lines. It refuses extension lines,
+// which C2SP tlog-checkpoint allows and Custody's logs do not have.
 func ParseCheckpoint(text string) (Checkpoint, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) != 4 || lines[3] != "" || !keyNames.MatchString(lines[0]) {

@@ -17,15 +17,15 @@ const (
 	DeletionSuffix = ".deletion"
 )
 
-// Deletion is the signed statement that a whole run was deleted from its host, when and by which rule. It is all that
-// stays of the run beside the entries of the host's log, which have the digests of its manifests.
+// Deletion is the signed statement that a whole run was deleted from its host, when and by which rule. Besides it only
+// the entries of the host's log stay, which have the digests of the run's manifests.
 //
 //	custody deletion v1
 //	{"v":1,"run":"r-...","began":"...","ended":"...","records":412,"segments":3,"manifest":"...","rule":"delete_after: 2160h0m0s","time":"..."}
 type Deletion struct {
 	V        int         `json:"v"`
 	Run      string      `json:"run"`
-	Tenant   string      `json:"tenant,omitempty"` // empty where there are no tenants
+	Tenant   string      `json:"tenant,omitempty"` // empty if there are no tenants
 	Began    time.Time   `json:"began"`            // host time, UTC, as are all
 	Ended    time.Time   `json:"ended"`            // when the closing manifest was sealed
 	Records  uint64      `json:"records"`
@@ -42,7 +42,7 @@ func (d Deletion) Sign(s note.Signer) ([]byte, error) {
 	return signStatement(deletionType, d, s)
 }
 
-// ParseDeletion reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseDeletion parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseDeletion(text string) (Deletion, error) {
 	var d Deletion
 	if err := parseStatement(deletionType, text, &d); err != nil {
@@ -59,8 +59,8 @@ func ParseDeletion(text string) (Deletion, error) {
 	return d, nil
 }
 
-// Leaves returns the entries of the host's log that a signed deletion rests on: the closing manifest of the run, and the
-// statement itself.
+// Leaves returns the entries in the host's log for a signed deletion: that of the run's closing manifest, and that of the
+// statement.
 func (d Deletion) Leaves(signed []byte) (manifest, deletion []byte) {
 	return ManifestLeaf(d.Run, d.Segments-1, d.Manifest), DeletionLeaf(d.Run, d.Segments, Digest(signed))
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // Erasure is the signed statement that one record was erased, by whom and why. It names
-// the leaf, which is all that stays of the record.
+// the leaf, the only part of the record that stays.
 //
 //	custody erasure v1
 //	{"v":1,"run":"r-...","seq":17,"leaf":"...","kind":"output","reason":"...","by":"...","time":"..."}
@@ -33,17 +33,17 @@ type Erasure struct {
 	Run    string      `json:"run"`
 	Seq    uint64      `json:"seq"`
 	Leaf   merkle.Hash `json:"leaf"`
-	Kind   audit.Kind  `json:"kind"` // as the host saw it before the record went
+	Kind   audit.Kind  `json:"kind"` // as read by the host before the erasure
 	Reason string      `json:"reason"`
 	By     string      `json:"by"`
 	Time   time.Time   `json:"time"` // host time, UTC
 }
 
-// ErrNotErasable: records of that kind have to stay.
-var ErrNotErasable = errors.New("a record of this kind cannot be erased: the rest of the record rests on it")
+// ErrNotErasable: records of that kind must stay.
+var ErrNotErasable = errors.New("a record of this kind cannot be erased: the other records depend on it")
 
-// Erasable reports whether records of a kind may be erased. Records of how the run was set up, how it went and what was
-// lost have to stay.
+// Erasable reports whether records of a kind may be erased. Records of the setup of the run, of its course and of
+// losses must stay.
 func Erasable(k audit.Kind) bool {
 	switch k {
 	case audit.KindRun, audit.KindStep, audit.KindPolicy, audit.KindGap, audit.KindVM:
@@ -53,10 +53,10 @@ func Erasable(k audit.Kind) bool {
 }
 
 // NewErasure states that the record in f is to be erased. Reason and by must not be empty:
-// the statement stands for as long as the record does. The error is ErrNotErasable for kinds that stay.
+// the statement exists as long as the record does. The error is ErrNotErasable for kinds that must stay.
 func NewErasure(f wal.Frame, reason, by string, at time.Time) (Erasure, error) {
 	if f.Erased {
-		return Erasure{}, fmt.Errorf("seq %d is erased already", f.Seq)
+		return Erasure{}, fmt.Errorf("seq %d is already erased", f.Seq)
 	}
 	h, err := schema.NewScanner(schema.New()).Scan(f.Bytes)
 	switch {
@@ -65,7 +65,7 @@ func NewErasure(f wal.Frame, reason, by string, at time.Time) (Erasure, error) {
 	case !Erasable(h.Kind):
 		return Erasure{}, fmt.Errorf("seq %d, kind %s: %w", f.Seq, h.Kind, ErrNotErasable)
 	case reason == "" || by == "":
-		return Erasure{}, fmt.Errorf("seq %d: an erasure needs a reason and who asked for it", f.Seq)
+		return Erasure{}, fmt.Errorf("seq %d: an erasure needs a reason and a requester", f.Seq)
 	}
 	return Erasure{
 		V: erasureVersion, Run: f.Run, Seq: f.Seq, Leaf: f.Leaf(), Kind: h.Kind, Reason: reason, By: by, Time: at.UTC(),
@@ -75,7 +75,7 @@ func NewErasure(f wal.Frame, reason, by string, at time.Time) (Erasure, error) {
 // Sign returns the statement as a signed note.
 func (e Erasure) Sign(s note.Signer) ([]byte, error) { return signStatement(erasureType, e, s) }
 
-// ParseErasure reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseErasure parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseErasure(text string) (Erasure, error) {
 	var e Erasure
 	if err := parseStatement(erasureType, text, &e); err != nil {

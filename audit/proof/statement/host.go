@@ -15,13 +15,13 @@ const (
 	HostSuffix = ".host"
 )
 
-// Host is the statement, signed by a fleet's root key, that a key is that of a host of the fleet.
+// Host is the statement, signed by a fleet's root key, that a key belongs to a host of the fleet.
 //
 //	custody host v1
 //	{"v":1,"host":"NAME","key":"NAME+HASH+KEY","time":"..."}
 //
-// A verifier who trusts the root key can trust the host's for the runs that the host signed. It does not end: a fleet
-// that no longer trusts a host begins with another root key.
+// A verifier that trusts the root key can trust the host's key for the runs that the host signed. The statement does not
+// expire: a fleet that no longer trusts a host needs a new root key.
 type Host struct {
 	V    int       `json:"v"`
 	Host string    `json:"host"` // the key's name
@@ -29,7 +29,7 @@ type Host struct {
 	Time time.Time `json:"time"` // when it was signed, UTC
 }
 
-// NewHost states that a key is that of the host which it names.
+// NewHost states that a key belongs to the host which it names.
 func NewHost(key string, at time.Time) (Host, error) {
 	v, err := ParseVerifier(key)
 	if err != nil {
@@ -41,7 +41,7 @@ func NewHost(key string, at time.Time) (Host, error) {
 // Sign returns the statement as a signed note. The signer is the fleet's root key.
 func (h Host) Sign(s note.Signer) ([]byte, error) { return signStatement(hostType, h, s) }
 
-// ParseHost reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseHost parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseHost(text string) (Host, error) {
 	var h Host
 	if err := parseStatement(hostType, text, &h); err != nil {
@@ -60,7 +60,7 @@ func ParseHost(text string) (Host, error) {
 	return h, nil
 }
 
-// OpenHost checks the signature of a statement with the root keys that are trusted.
+// OpenHost verifies the signature of a statement with the trusted root keys.
 func OpenHost(signed []byte, roots note.Verifiers) (Host, error) {
 	n, err := note.Open(signed, roots)
 	if err != nil {
@@ -72,7 +72,7 @@ func OpenHost(signed []byte, roots note.Verifiers) (Host, error) {
 	return ParseHost(n.Text)
 }
 
-// SignerOf returns how the key that signed a note begins, as Signers does. Nothing is verified.
+// SignerOf returns the prefix of the key that signed a note, like Signers. It verifies nothing.
 func SignerOf(signed []byte) (string, error) {
 	n, err := Unverified(signed)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// MaxGiven is the length, in bytes, to which files that a user names as keys, checkpoints or certificates are read.
+// MaxGiven is the maximum size, in bytes, of files that a user names as keys, checkpoints or certificates.
 const MaxGiven = 1 << 20
 
-// KeyText returns a key's text: that of the file if there is one of that name, else the argument itself. Space around it is removed.
+// KeyText returns a key's text: the contents of the file with that name, or else the argument itself, without surrounding space.
 func KeyText(ctx context.Context, key string) (string, error) {
 	if _, err := os.Lstat(key); err == nil {
 		text, err := regular.Given(ctx, key, MaxGiven)
@@ -28,10 +28,10 @@ func KeyText(ctx context.Context, key string) (string, error) {
 	return strings.Trim(key, " \t\r\n"), nil
 }
 
-// OpenKeys opens public keys, each a file or the key's text, with ParseVerifier or ParseWitness. A key that is given twice, also in
-// another kind's form, counts once. Two keys that signatures name in the same way are an error.
+// OpenKeys parses public keys, each a file or the key's text, with ParseVerifier or ParseWitness. Duplicate keys, also
+// those in another kind's form, count once. Two keys that signatures name in the same way are an error.
 func OpenKeys(ctx context.Context, keys []string, parse func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
-	seen := map[string]string{} // the text of a key, by how signatures name it
+	seen := map[string]string{} // by the name in signatures: the key's text
 	for _, key := range keys {
 		text, err := KeyText(ctx, key)
 		if err != nil {

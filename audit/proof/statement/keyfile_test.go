@@ -10,7 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// TestOpenKeys: a key is its text or a file with it, and counts once however often it is given.
+// TestOpenKeys: a key is its text or a file with it, and duplicates count once.
 func TestOpenKeys(t *testing.T) {
 	var keys [2]string
 	for i := range keys {

@@ -9,11 +9,11 @@ import (
 	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
-// leafType begins every entry of the host's log.
+// leafType is the first line of every entry of the host's log.
 const leafType = "custody leaf v1\n"
 
 // ManifestLeaf returns the host log's entry for a signed manifest. It names the
-// run, so that a run that is missing as a whole can be named too.
+// run, so that a finding can name a run that is completely missing.
 func ManifestLeaf(run string, segment uint64, manifest merkle.Hash) []byte {
 	return Leaf{OfManifest, run, segment, manifest}.entry()
 }
@@ -34,7 +34,7 @@ func RotationLeaf(stated merkle.Hash) []byte { return Leaf{Of: OfRotation, Diges
 // LogHash returns the leaf hash of an entry of the host's log (RFC 6962, section 2.1).
 func LogHash(entry []byte) merkle.Hash { return sha256.Sum256(append([]byte{0}, entry...)) }
 
-// What an entry of the host's log is about.
+// Subjects of entries of the host's log.
 const (
 	OfManifest = "manifest"
 	OfErasure  = "erasure"
@@ -42,7 +42,7 @@ const (
 	OfRotation = "rotation"
 )
 
-// Leaf is what an entry of the host's log says.
+// Leaf is a parsed entry of the host's log.
 type Leaf struct {
 	Of     string
 	Run    string      // not of a rotation
@@ -57,7 +57,7 @@ func (l Leaf) entry() []byte {
 	return fmt.Appendf(nil, leafType+"%s %s %d %s\n", l.Of, l.Run, l.N, l.Digest)
 }
 
-// ParseLeaf reads an entry of the host's log. It takes what the functions above make and nothing else.
+// ParseLeaf parses an entry of the host's log. It accepts exactly what the functions above make.
 func ParseLeaf(entry []byte) (Leaf, error) {
 	var l Leaf
 	var digest string
@@ -65,7 +65,7 @@ func ParseLeaf(entry []byte) (Leaf, error) {
 	if n, _ := fmt.Sscanf(line, OfRotation+" %s\n", &digest); n == 1 {
 		l.Of = OfRotation
 	} else if n, _ := fmt.Sscanf(line, "%s %s %d %s\n", &l.Of, &l.Run, &l.N, &digest); n != 4 || l.Of != OfManifest && l.Of != OfErasure && l.Of != OfDeletion {
-		return Leaf{}, fmt.Errorf("%.200q is no entry of a host's log", entry)
+		return Leaf{}, fmt.Errorf("%.200q is not an entry of a host's log", entry)
 	}
 	if err := l.Digest.UnmarshalText([]byte(digest)); err != nil {
 		return Leaf{}, fmt.Errorf("entry of a host's log: %w", err)

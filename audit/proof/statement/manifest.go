@@ -20,13 +20,13 @@ const (
 	MaxNote         = 64 << 10 // bytes of a signed note
 )
 
-// Facts are what a run's manifests say of the run as a whole.
+// Facts are the parts of a run's manifests about the run as a whole.
 type Facts struct {
 	PolicyDigest   string `json:"policy_digest"`
 	RulesetDigest  string `json:"ruleset_digest"`
 	TemplateDigest string `json:"template_digest"`
 	Tier           string `json:"tier"`
-	Tenant         string `json:"tenant,omitempty"` // empty where there are no tenants
+	Tenant         string `json:"tenant,omitempty"` // empty if there are no tenants
 }
 
 // Manifest is the signed summary of one segment.
@@ -46,7 +46,7 @@ type Manifest struct {
 	Closing  wal.Closing `json:"closing"`
 }
 
-// ParseManifest reads the text of a manifest without its signatures. It takes
+// ParseManifest parses the text of a manifest without its signatures. It accepts
 // the canonical encoding only.
 func ParseManifest(text string) (Manifest, error) {
 	var m Manifest
@@ -70,7 +70,7 @@ func ParseManifest(text string) (Manifest, error) {
 	return m, nil
 }
 
-// runNames is what a run can be called (package wal): it stands in records, in entries of the log and in names of files.
+// runNames matches the names of runs (package wal), which occur in records, in entries of the log and in names of files.
 var runNames = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
 
 // Digest returns the SHA-256 of a signed manifest, which the next one names as prev.
@@ -82,9 +82,9 @@ type Sealer struct {
 	facts  Facts
 }
 
-// NewSealer returns a Sealer for one run. Zero facts are taken from the manifest
-// before, which is how a recovering process carries them on; see FactsOf for a
-// run that died before its first manifest.
+// NewSealer returns a Sealer for one run. Facts that are zero are copied from the preceding
+// manifest, so that a recovering process keeps them; see FactsOf for a
+// run whose process died before its first manifest.
 func NewSealer(signer note.Signer, facts Facts) *Sealer {
 	return &Sealer{signer: signer, facts: facts}
 }
@@ -117,7 +117,7 @@ func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	return leaves, manifest, nil
 }
 
-// follow chains m to the signed manifest before it, if there is one.
+// follow chains m to the preceding signed manifest, if there is one.
 func (m *Manifest) follow(prev []byte) error {
 	if prev == nil {
 		return nil
@@ -133,7 +133,7 @@ func (m *Manifest) follow(prev []byte) error {
 	return nil
 }
 
-// Parse implements wal.Sealer. It checks no signature: Verify does.
+// Parse implements wal.Sealer. It verifies no signature: Verify does.
 func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 	m, err := ReadManifest(signed)
 	return wal.Segment{
@@ -142,7 +142,7 @@ func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 	}, err
 }
 
-// parseSigned reads the manifest in a note without checking its signatures.
+// parseSigned parses the manifest in a note without verifying its signatures.
 func ReadManifest(signed []byte) (Manifest, error) {
 	n, err := Unverified(signed)
 	if err != nil {

@@ -20,14 +20,14 @@ const (
 )
 
 var (
-	// keyNames is printable ASCII: what looks like a name is the name.
+	// keyNames allows printable ASCII only, so that different names look different.
 	keyNames      = regexp.MustCompile(`^[!-*,-~]{1,100}$`)
 	signatureLine = regexp.MustCompile(`^— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})$`)
 	keyText       = regexp.MustCompile(`^([!-*,-~]{1,100})\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})$`)
 )
 
-// openNote is note.Open for notes in the one form that docs/verify.md gives: C2SP signed-note,
-// with names in printable ASCII, base64 in its one form, and no key twice.
+// openNote is note.Open for notes in canonical form (docs/verify.md): C2SP signed-note,
+// with names in printable ASCII, canonical base64, and no key twice.
 func OpenNote(signed []byte, known note.Verifiers) (*note.Note, error) {
 	if err := checkNote(signed); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func checkNote(signed []byte) error {
 	return nil
 }
 
-// ParseVerifier is note.NewVerifier for keys in their one form (docs/verify.md).
+// ParseVerifier is note.NewVerifier for keys in canonical form (docs/verify.md).
 func ParseVerifier(text string) (note.Verifier, error) {
 	if err := checkKey(text); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func ParseVerifier(text string) (note.Verifier, error) {
 	return note.NewVerifier(text)
 }
 
-// ParseWitness reads the public key of a witness, in the same form. Its kind is that of cosignatures (C2SP
+// ParseWitness parses the public key of a witness, in the same form. Its kind is that of cosignatures (C2SP
 // tlog-cosignature, cosignature/v1), or that of a host's key.
 func ParseWitness(text string) (note.Verifier, error) {
 	if err := checkKey(text); err != nil {
@@ -83,7 +83,7 @@ func ParseWitness(text string) (note.Verifier, error) {
 	return cosign.NewVerifierForCosignatureV1(text)
 }
 
-// checkKey wants NAME+HASH+KEY, where HASH is that of the other two.
+// checkKey requires NAME+HASH+KEY, where HASH is the hash of the other two.
 func checkKey(text string) error {
 	m := keyText.FindStringSubmatch(text)
 	if m == nil {
@@ -99,7 +99,7 @@ func checkKey(text string) error {
 	return nil
 }
 
-// unverified reads a note without checking its signatures.
+// unverified parses a note without verifying its signatures.
 func Unverified(signed []byte) (*note.Note, error) {
 	n, err := OpenNote(signed, note.VerifierList())
 	var open *note.UnverifiedNoteError
@@ -109,7 +109,7 @@ func Unverified(signed []byte) (*note.Note, error) {
 	return n, err
 }
 
-// canonical writes a note with exactly one signature, the only form that
+// canonical formats a note with exactly one signature, the only form that
 // package proof makes: anything more would change the digest that the next
 // manifest names without changing what is signed.
 func Canonical(n *note.Note) (string, bool) {
@@ -122,4 +122,4 @@ func Canonical(n *note.Note) (string, bool) {
 	return b.String(), true
 }
 
-const MaxSeq = 1<<63 - 1 // what comes after any seq is a number, too
+const MaxSeq = 1<<63 - 1 // the seq after any valid one also fits

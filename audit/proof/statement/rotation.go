@@ -14,7 +14,7 @@ const (
 	RotationSuffix = ".rotation"
 )
 
-// Rotation is the statement, signed by the old key, that the host has a new one from here on.
+// Rotation is the statement, signed by the old key, that the host has a new key from now on.
 //
 //	custody rotation v1
 //	{"v":1,"old":"NAME+HASH+KEY","new":"NAME+HASH+KEY","time":"..."}
@@ -25,16 +25,16 @@ type Rotation struct {
 	V    int       `json:"v"`
 	Old  string    `json:"old"`  // verifier in note format
 	New  string    `json:"new"`  // of the same name
-	Time time.Time `json:"time"` // host time, UTC: from here on the old key is retired
+	Time time.Time `json:"time"` // host time, UTC: when the old key was retired
 }
 
-// NewRotation states that the key old is followed by the key whose verifier is next.
+// NewRotation states that the key whose verifier is next succeeds the key old.
 func NewRotation(old, next string, at time.Time) (Rotation, error) {
 	r := Rotation{V: rotationVersion, Old: old, New: next, Time: at.UTC()}
 	return r, r.check()
 }
 
-// check wants two keys of one name.
+// check requires two keys with one name.
 func (r Rotation) check() error {
 	old, err := ParseVerifier(r.Old)
 	if err != nil {
@@ -45,7 +45,7 @@ func (r Rotation) check() error {
 	case err != nil:
 		return fmt.Errorf("rotation: new key: %w", err)
 	case old.Name() != next.Name():
-		return fmt.Errorf("rotation: the new key is of %s, the old one of %s", next.Name(), old.Name())
+		return fmt.Errorf("rotation: the new key has the name %s, the old one %s", next.Name(), old.Name())
 	case r.Old == r.New:
 		return fmt.Errorf("rotation: %s follows itself", r.Old)
 	}
@@ -55,7 +55,7 @@ func (r Rotation) check() error {
 // Sign returns the statement as a signed note. The signer is the old key.
 func (r Rotation) Sign(s note.Signer) ([]byte, error) { return signStatement(rotationType, r, s) }
 
-// ParseRotation reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseRotation parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseRotation(text string) (Rotation, error) {
 	var r Rotation
 	if err := parseStatement(rotationType, text, &r); err != nil {

@@ -41,7 +41,7 @@ func (s Selected) Sign(by note.Signer) ([]byte, error) {
 	return signStatement(selectionType, s, by)
 }
 
-// ParseSelected reads the text of a statement without its signature. It takes the canonical encoding only.
+// ParseSelected parses the text of a statement without its signature. It accepts the canonical encoding only.
 func ParseSelected(text string) (Selected, error) {
 	var s Selected
 	if err := parseStatement(selectionType, text, &s); err != nil {
@@ -53,7 +53,7 @@ func ParseSelected(text string) (Selected, error) {
 	return s, nil
 }
 
-// withheld sums up what is not shown.
+// withheld returns the number and digest of the withheld records.
 type Withheld struct {
 	Count uint64
 	hash  hash.Hash

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// statementText returns what is signed: a line that names the kind of statement, and one of JSON. The first line keeps
-// a signature on one kind of statement from being one on another.
+// statementText returns the signed text: a line that names the kind of statement, and a line of JSON. The first line
+// prevents that a signature on one kind of statement is valid for another.
 func statementText(kind string, v any) (string, error) {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -34,7 +34,7 @@ func statementText(kind string, v any) (string, error) {
 	return kind + string(line) + "\n", nil
 }
 
-// signStatement signs v, a struct. It refuses what Verify would not accept: a text that is not UTF-8, a time that is not
+// signStatement signs v, a struct. It refuses what Verify would not accept: text that is not UTF-8, a time that is not
 // in UTC, and more than 64 KiB.
 func signStatement(kind string, v any, s note.Signer) ([]byte, error) {
 	text, err := statementText(kind, v)
@@ -54,7 +54,7 @@ func signStatement(kind string, v any, s note.Signer) ([]byte, error) {
 	return signed, nil
 }
 
-// parseStatement fills in v, a pointer, from the canonical text of a statement and no other.
+// parseStatement decodes the canonical text of a statement into v, a pointer.
 func parseStatement(kind, text string, v any) error {
 	line, ok := strings.CutPrefix(text, kind)
 	if !ok {

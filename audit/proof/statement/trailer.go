@@ -13,7 +13,7 @@ const (
 	trailerType    = "custody trailer v1\n"
 )
 
-// Trailer is the signed statement at a bundle's end that all bytes before it are as the host wrote them. It is not in
+// Trailer is the signed statement at a bundle's end that covers all bytes before it. It is not in
 // the host's log.
 //
 //	custody trailer v1
@@ -23,7 +23,7 @@ type Trailer struct {
 	Run    string      `json:"run"`
 	Head   merkle.Hash `json:"head"`  // digest of the run's last manifest
 	Files  uint64      `json:"files"` // before the trailer
-	Bytes  int64       `json:"bytes"` // where the trailer's header begins
+	Bytes  int64       `json:"bytes"` // offset of the trailer's header
 	SHA256 merkle.Hash `json:"sha256"`
 }
 
@@ -33,7 +33,7 @@ func (t Trailer) Sign(s note.Signer) ([]byte, error) {
 	return signStatement(trailerType, t, s)
 }
 
-// ParseTrailer reads the text of a trailer without its signature. It takes the canonical encoding only.
+// ParseTrailer parses the text of a trailer without its signature. It accepts the canonical encoding only.
 func ParseTrailer(text string) (Trailer, error) {
 	var t Trailer
 	if err := parseStatement(trailerType, text, &t); err != nil {

@@ -28,7 +28,7 @@ const (
 	maxAnswer = 1 << 20                // bytes
 )
 
-// VaultError is a request that Vault did not answer as it should.
+// VaultError is an error answer of Vault, or a failed request.
 type VaultError struct {
 	Path   string
 	Status int // of HTTP, 0 if there was no answer
@@ -39,10 +39,10 @@ type VaultError struct {
 // Error implements error.
 func (e *VaultError) Error() string { return fmt.Sprintf("Vault, %s: %v", e.Path, e.Err) }
 
-// Unwrap returns what happened.
+// Unwrap returns the reason.
 func (e *VaultError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *VaultError) Hint() string { return e.hint }
 
 // client makes requests to one Vault with custody's own token.
@@ -61,7 +61,7 @@ func newClient(getenv func(string) string) (*client, error) {
 		return nil, err
 	}
 	if v := strings.ToLower(getenv("VAULT_SKIP_VERIFY")); v != "" && v != "0" && v != "false" && v != "f" {
-		return nil, errors.New("VAULT_SKIP_VERIFY is set, and the host's key is not asked of a Vault that cannot be verified: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
+		return nil, errors.New("VAULT_SKIP_VERIFY is set, and Custody does not use a Vault that cannot be verified for the host's key: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
 	}
 	hc := &http.Client{
 		Transport: &http.Transport{
@@ -70,7 +70,7 @@ func newClient(getenv func(string) string) (*client, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	c := &api.Config{Address: address, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would take the token elsewhere
+	c := &api.Config{Address: address, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would send the token to another server
 	c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return false, nil }
 	err := c.ConfigureTLS(&api.TLSConfig{
 		CACert: getenv("VAULT_CACERT"), CAPath: getenv("VAULT_CAPATH"), TLSServerName: getenv("VAULT_TLS_SERVER_NAME"),
@@ -91,12 +91,12 @@ func newClient(getenv func(string) string) (*client, error) {
 	return &client{api: v, address: address, token: func() (string, error) { return tokenFrom(getenv) }}, nil
 }
 
-// tokenFrom reads the token again each time, as it may have been renewed.
+// tokenFrom reads the token again for each request, since it may have been renewed.
 func tokenFrom(getenv func(string) string) (string, error) {
 	if t := getenv("VAULT_TOKEN"); t != "" {
 		return t, nil
 	}
-	const none = "there is no token for Vault: set VAULT_TOKEN, or log in with vault login"
+	const none = "no token for Vault: set VAULT_TOKEN, or log in with vault login"
 	home := getenv("HOME")
 	if !filepath.IsAbs(home) {
 		return "", errors.New(none)
@@ -109,7 +109,7 @@ func tokenFrom(getenv func(string) string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", none, err)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("%s is open to others than its owner: chmod 600 %s", path, path)
+		return "", fmt.Errorf("other users can read %s: chmod 600 %s", path, path)
 	}
 	b, err := regular.ReadFile(path)
 	if t := strings.TrimSpace(string(b)); err == nil && t != "" {
@@ -118,21 +118,21 @@ func tokenFrom(getenv func(string) string) (string, error) {
 	return "", errors.Join(errors.New(none), err)
 }
 
-// checkAddress refuses to send a token over a network in the clear.
+// checkAddress refuses to send a token over a network unencrypted.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.User != nil || u.Host == "" && u.Scheme != "unix" {
-		return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+		return errors.New("VAULT_ADDR is not an address: write https://HOST:PORT")
 	}
 	ip := net.ParseIP(u.Hostname())
 	switch {
 	case u.Scheme == "https", u.Scheme == "unix", u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
 		return nil
 	}
-	return fmt.Errorf("VAULT_ADDR is %s: the token would cross the network in the clear; write https://", address)
+	return fmt.Errorf("VAULT_ADDR is %s: the token would be sent unencrypted; write https://", address)
 }
 
-// call makes a request, again if Vault is not there or busy. Errors hold neither token nor what was sent.
+// call makes a request, and retries if Vault is unreachable or busy. Errors contain neither the token nor the request.
 func (c *client) call(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
 	wait := firstWait
 	for try := 1; ; try++ {
@@ -161,7 +161,7 @@ func (c *client) once(ctx context.Context, method, path string, body map[string]
 	r.ClientToken = token
 	if body != nil {
 		if err := r.SetJSONBody(body); err != nil {
-			return nil, fmt.Errorf("a request for %s cannot be written", path)
+			return nil, fmt.Errorf("cannot make a request for %s", path)
 		}
 	}
 	//lint:ignore SA1019 the methods that replace it are one for each kind of request
@@ -173,11 +173,11 @@ func (c *client) once(ctx context.Context, method, path string, body map[string]
 		return nil, c.explain(path, err)
 	}
 	if resp.StatusCode >= 300 {
-		return nil, &VaultError{path, resp.StatusCode, errors.New("it sends the request on to another address"), "set VAULT_ADDR to the address of the active node"}
+		return nil, &VaultError{path, resp.StatusCode, errors.New("it redirects the request to another address"), "set VAULT_ADDR to the address of the active node"}
 	}
 	secret, err := api.ParseSecret(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, &VaultError{path, 0, errors.New("the answer is not one of Vault's"), "check VAULT_ADDR"}
+		return nil, &VaultError{path, 0, errors.New("the answer is not from Vault"), "check VAULT_ADDR"}
 	}
 	if secret == nil {
 		return nil, nil
@@ -185,7 +185,7 @@ func (c *client) once(ctx context.Context, method, path string, body map[string]
 	return secret.Data, nil
 }
 
-// explain returns what an error means to the operator of the host.
+// explain makes an error that states the cause and the remedy.
 func (c *client) explain(path string, err error) error {
 	var answer *api.ResponseError
 	if !errors.As(err, &answer) {
@@ -201,7 +201,7 @@ func (c *client) explain(path string, err error) error {
 	case http.StatusServiceUnavailable:
 		e.hint = "Vault is sealed or a standby: unseal it, or set VAULT_ADDR to the active node"
 	default:
-		e.hint = "what Vault says is above; its own log may say more"
+		e.hint = "see Vault's message above, and Vault's log"
 	}
 	return e
 }

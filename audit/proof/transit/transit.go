@@ -34,7 +34,7 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// Source is a hostkey.Source. Its methods, and the keys it returns, may be used concurrently.
+// Source is a hostkey.Source. It and the keys that it returns are safe for concurrent use.
 type Source struct {
 	config Config
 	client *client
@@ -42,7 +42,7 @@ type Source struct {
 
 var _ hostkey.Source = (*Source)(nil)
 
-// New returns a Source. Vault is not asked yet.
+// New returns a Source. It does not connect to Vault yet.
 func New(c Config) (*Source, error) {
 	if c.Mount == "" {
 		c.Mount = "transit"
@@ -66,11 +66,11 @@ func New(c Config) (*Source, error) {
 	return &Source{config: c, client: cl}, nil
 }
 
-// Check returns what is wrong with the names of a mount and of a key in it, without asking Vault.
+// Check checks the names of a mount and of a key in it, without connecting to Vault.
 func Check(mount, name string) error {
 	clean := mount == "" || path.Clean(mount) == mount && !strings.HasPrefix(mount, "/") && !strings.HasPrefix(mount, "..")
 	if name == "" || name == "." || name == ".." || !clean || strings.ContainsAny(name+mount, "?#% \n") || strings.Contains(name, "/") {
-		return fmt.Errorf("%q at %q is no name of a key in Vault: want MOUNT/NAME", name, mount)
+		return fmt.Errorf("%q at %q is not the name of a key in Vault: want MOUNT/NAME", name, mount)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
 	return hostkey.Key{}, &MismatchError{Name: s.path("keys"), Dir: s.config.Dir}
 }
 
-// MismatchError is a host.pub that no version of the key in Vault fits.
+// MismatchError is the error if no version of the key in Vault matches host.pub.
 type MismatchError struct{ Name, Dir string }
 
 // Error implements error.
@@ -108,13 +108,13 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("no version of %s in Vault belongs to %s in %s", e.Name, hostkey.PublicFile, e.Dir)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *MismatchError) Hint() string {
-	return "the host had a key in a file or another one in Vault before: name that one again, or have it sign for this one with custody key rotate --from"
+	return "the host had a key in a file or another one in Vault before: configure that one again, or run custody key rotate --from, so that it signs the statement about this one"
 }
 
-// Rotate implements hostkey.Source. A version that is newer than the one which signs now is
-// taken as it is, else Vault is asked for one. It signs from the moment host.pub names it.
+// Rotate implements hostkey.Source. It uses a version that is newer than the current one if there is one, or else requests
+// one from Vault. That version signs from the moment host.pub names it.
 func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	old, err := s.Key(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 // Finish implements hostkey.Source.
 func (s *Source) Finish(ctx context.Context) error { return hostkey.PublishNext(ctx, s.config.Dir) }
 
-// TakeOver implements hostkey.Source: the newest version in Vault follows old.
+// TakeOver implements hostkey.Source: the successor of old is the newest version in Vault.
 func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) {
 	versions, latest, err := s.versions(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) 
 	return s.succeed(ctx, old, versions[latest])
 }
 
-// succeed states that old is followed by next, and publishes it.
+// succeed states that next succeeds old, and publishes it.
 func (s *Source) succeed(ctx context.Context, old hostkey.Key, next string) ([]byte, error) {
 	stated, err := hostkey.Succeed(ctx, s.config.Dir, old, next)
 	if err == nil {
@@ -163,7 +163,7 @@ func (s *Source) succeed(ctx context.Context, old hostkey.Key, next string) ([]b
 func (s *Source) path(what string) string { return s.config.Mount + "/" + what + "/" + s.config.Name }
 
 func (s *Source) key(version int, vkey string) hostkey.Key {
-	raw, _ := base64.StdEncoding.DecodeString(strings.SplitN(vkey, "+", 3)[2]) // versions made it
+	raw, _ := base64.StdEncoding.DecodeString(strings.SplitN(vkey, "+", 3)[2]) // checked by versions
 	return hostkey.Key{Public: vkey, Signer: &signer{source: s, version: version, public: ed25519.PublicKey(raw[1:])}}
 }
 
@@ -187,7 +187,7 @@ func (s *Source) versions(ctx context.Context) (all map[int]string, latest int, 
 		public, err := base64.StdEncoding.DecodeString(text)
 		version, numErr := strconv.Atoi(number)
 		if err != nil || numErr != nil || len(public) != ed25519.PublicKeySize {
-			return nil, 0, fmt.Errorf("version %.20q of %s in Vault is no ed25519 key", number, s.path("keys"))
+			return nil, 0, fmt.Errorf("version %.20q of %s in Vault is not an ed25519 key", number, s.path("keys"))
 		}
 		if all[version], err = note.NewEd25519VerifierKey(s.config.Host, public); err != nil {
 			return nil, 0, err
@@ -216,8 +216,8 @@ func (k *signer) KeyHash() uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// Sign implements note.Signer. It asks Vault, a few times if need be, and takes no signature
-// that its own public key does not verify.
+// Sign implements note.Signer. It retries a few times, and returns an error if its public key does not verify
+// the signature.
 func (k *signer) Sign(msg []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()

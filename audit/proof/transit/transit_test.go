@@ -26,7 +26,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// server is a real Vault (hack/vault) on the loopback.
+// server is a real Vault (hack/vault) on loopback.
 type server struct {
 	Address string `json:"address"`
 	Token   string `json:"token"`
@@ -67,7 +67,7 @@ func start(t testing.TB) *server {
 	return s
 }
 
-// call makes a request without any code of what is tested.
+// call makes a request without the tested code.
 func (s *server) call(t testing.TB, token, path string, body map[string]any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(body)
@@ -86,7 +86,7 @@ func (s *server) call(t testing.TB, token, path string, body map[string]any) map
 	return answer
 }
 
-// policed is a token with the policy that the package's documentation names.
+// policed is a token with the policy in the package's documentation.
 func (s *server) policed(t testing.TB) string {
 	t.Helper()
 	s.call(t, s.Token, "sys/policies/acl/host-key", map[string]any{"policy": `
@@ -153,7 +153,7 @@ func TestSignAndRotate(t *testing.T) {
 	if again.Public != first.Public {
 		t.Error("the key changed without a statement")
 	}
-	stated, err := src.Rotate(t.Context()) // takes that version
+	stated, err := src.Rotate(t.Context()) // uses that version
 	must(t, err)
 	second, err := src.Key(t.Context())
 	must(t, err)
@@ -167,8 +167,8 @@ func TestSignAndRotate(t *testing.T) {
 		t.Errorf("without the statement: %v", err)
 	}
 	must(t, verify(t, run, first.Public, stated))
-	must(t, verify(t, record(t, first), first.Public)) // a run that goes on with the old key
-	_, err = src.Rotate(t.Context())                   // makes one
+	must(t, verify(t, record(t, first), first.Public)) // a run that continues with the old key
+	_, err = src.Rotate(t.Context())                   // requests one
 	must(t, err)
 	third, err := src.Key(t.Context())
 	must(t, err)
@@ -245,7 +245,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// BenchmarkSign is the time of one signature, which each segment waits for.
+// BenchmarkSign measures one signature, which every segment waits for.
 func BenchmarkSign(b *testing.B) {
 	s := start(b)
 	k, err := s.source(b, b.TempDir(), s.Token, "host").Key(b.Context())

@@ -1,5 +1,5 @@
-// Package verdict has the outcomes of verification: what can be found wrong with a record, with a name and a number that
-// stay the same from version to version, and where it was found.
+// Package verdict defines the outcomes of verification: the findings, with names and numbers that
+// stay the same from version to version, and their location.
 package verdict
 
 import (
@@ -14,7 +14,7 @@ var (
 	ErrCannotBeJudged = errors.New("the record cannot be judged")
 )
 
-// Finding is one thing that Verify can find, with a name and a number that stay the same
+// Finding is one kind of finding of Verify, with a name and a number that stay the same
 // from version to version.
 type Finding struct {
 	name   string
@@ -31,7 +31,7 @@ func (f *Finding) Status() int { return f.status }
 // Error implements error.
 func (f *Finding) Error() string { return f.text }
 
-// What Verify can find. Each comes in a Verdict, which has the place. docs/verify.md has them in a table.
+// The findings of Verify. Each is returned in a Verdict, which has the location. docs/verify.md has them in a table.
 var (
 	// Findings about records: the evidence does not hold.
 	ErrAltered     = &Finding{"record-altered", 10, "record altered"}
@@ -44,7 +44,7 @@ var (
 	ErrMalformed   = &Finding{"record-malformed", 17, "record does not have the form of its kind"}
 	ErrHole        = &Finding{"hole-undeclared", 18, "seqs missing that no gap declares"}
 	ErrCopied      = &Finding{"copy-contradicted", 19, "the files of a copy do not give its root"}
-	// Findings about the files around them: the evidence does not hold either.
+	// Findings about the other files: the evidence does not hold either.
 	ErrTailCut            = &Finding{"tail-cut", 20, "tail cut: there is no closing manifest"}
 	ErrSegmentMissing     = &Finding{"segment-missing", 21, "segment missing"}
 	ErrManifestMissing    = &Finding{"manifest-missing", 22, "manifest missing"}
@@ -127,7 +127,7 @@ func Findings() []*Finding {
 	}
 }
 
-// Verdict is why evidence does not hold or cannot be judged. errors.Is finds
+// Verdict is the reason why evidence does not hold or cannot be judged. errors.Is finds
 // both the outcome and the finding in it.
 type Verdict struct {
 	Outcome error // ErrDoesNotHold or ErrCannotBeJudged
@@ -137,10 +137,10 @@ type Verdict struct {
 	Detail  string
 }
 
-// Name is that of the finding.
+// Name returns that of the finding.
 func (v *Verdict) Name() string { return v.Finding.name }
 
-// Status is that of the finding.
+// Status returns that of the finding.
 func (v *Verdict) Status() int { return v.Finding.status }
 
 // Error implements error.
@@ -158,7 +158,7 @@ func (v *Verdict) Error() string {
 	return s
 }
 
-// Unwrap makes both outcome and finding visible to errors.Is.
+// Unwrap returns outcome and finding, for errors.Is.
 func (v *Verdict) Unwrap() []error { return []error{v.Outcome, v.Finding} }
 
 func Broken(finding *Finding, seq uint64, file, detail string, args ...any) *Verdict {

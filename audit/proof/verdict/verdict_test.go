@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
-// TestFindings wants each finding listed once, with a name and a number of its own.
+// TestFindings checks that each finding is listed once, with a unique name and number.
 func TestFindings(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "verdict.go", nil, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestOtherKey: a witness that does not know the host's new key is reported with what to do about it.
+// TestOtherKey: the error of a witness that does not know the host's new key states the remedy.
 func TestOtherKey(t *testing.T) {
 	if text := (Refusal{Status: http.StatusForbidden}).reason(1).Error(); !strings.Contains(text, "keys/host.pub") || !strings.Contains(text, "custody witness serve --log OLD.pub --log NEW.pub") {
 		t.Error(text)

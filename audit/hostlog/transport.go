@@ -16,31 +16,30 @@ import (
 	"github.com/custody-project/custody/audit/witness"
 )
 
-// maxAnswer bounds what is read of a witness's answer, in bytes.
+// maxAnswer is the maximum size of a witness's answer, in bytes.
 const maxAnswer = 16 << 10
 
-// asked carries the requests of one publication to the witnesses, and keeps their results: Tessera reports whether
-// there is a quorum, asked which witnesses are missing and why.
-type asked struct {
+// witnessTransport is the transport of one publication's requests to the witnesses. It records their answers: Tessera reports only
+// whether there is a quorum, witnessTransport also which witnesses are missing and why.
+type witnessTransport struct {
 	next http.RoundTripper
 
 	mu      sync.Mutex         // guards answers
-	answers map[string]Refusal // by URL; the last one
+	answers map[string]Refusal // by URL; the last answer
 }
 
-func newAsked(next http.RoundTripper) *asked {
-	return &asked{next: next, answers: map[string]Refusal{}}
+func newWitnessTransport(next http.RoundTripper) *witnessTransport {
+	return &witnessTransport{next: next, answers: map[string]Refusal{}}
 }
 
 // client follows no redirects: the policy has the address of each witness.
-func (a *asked) client() *http.Client {
+func (a *witnessTransport) client() *http.Client {
 	return &http.Client{Transport: a, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// RoundTrip implements http.RoundTripper. An answer is read whole, up to maxAnswer. The request
-// can be sent twice without harm, so that a connection which the witness gave up while it was idle
-// is no error (net/http.Transport, Idempotency-Key without a value).
-func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. It reads an answer up to maxAnswer. The request is idempotent, so net/http
+// retries it if the witness has closed an idle connection (net/http.Transport, Idempotency-Key without a value).
+func (a *witnessTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header["Idempotency-Key"] = nil
 	resp, err := a.next.RoundTrip(req)
@@ -66,8 +65,8 @@ func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// spoil marks a witness's answer as useless.
-func (a *asked) spoil(url string, err error) {
+// invalidate marks a witness's answer as invalid.
+func (a *witnessTransport) invalidate(url string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answers[url] = Refusal{Err: err}
@@ -81,9 +80,9 @@ func readAnswer(resp *http.Response, body []byte) Refusal {
 	return r
 }
 
-// refusals returns the witnesses that have not cosigned the checkpoint of that size, and why. Those that were given up
-// because the others were enough are left out.
-func (a *asked) refusals(peers []witness.Peer, signed []byte, size uint64) []Refusal {
+// refusals returns the witnesses that have not cosigned the checkpoint of that size, and why. It omits requests that were
+// canceled because the quorum was reached.
+func (a *witnessTransport) refusals(peers []witness.Peer, signed []byte, size uint64) []Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []Refusal
@@ -106,13 +105,13 @@ func (a *asked) refusals(peers []witness.Peer, signed []byte, size uint64) []Ref
 	return all
 }
 
-// reason puts an answer into words (C2SP tlog-witness, add-checkpoint).
+// reason describes an answer (C2SP tlog-witness, add-checkpoint).
 func (r Refusal) reason(size uint64) error {
 	switch r.Status {
 	case http.StatusOK:
 		return errors.New("its answer is not signed by the key in the policy")
 	case http.StatusBadRequest:
-		return errors.New("it does not understand the request (400)")
+		return errors.New("it rejects the request as malformed (400)")
 	case http.StatusForbidden:
 		return errors.New("it knows this log by another key (403): if the host's key was rotated, give the witness the new keys/host.pub as one more --log " +
 			"(custody witness serve --log OLD.pub --log NEW.pub)")
@@ -123,11 +122,11 @@ func (r Refusal) reason(size uint64) error {
 			return fmt.Errorf("%w: it has cosigned %d entries, the log has %d (409)", ErrRolledBack, r.Size, size)
 		}
 		if r.Size > 0 {
-			return fmt.Errorf("it does not stay at one size, last %d (409)", r.Size)
+			return fmt.Errorf("the size that it has cosigned changes between requests, last %d (409)", r.Size)
 		}
 		return fmt.Errorf("%w: it has cosigned another tree of %d entries (409)", ErrForked, size)
 	case http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: this log does not continue what it has cosigned, or has two histories of a run (422)", ErrForked)
+		return fmt.Errorf("%w: this log does not extend the tree that it has cosigned, or has two histories of a run (422)", ErrForked)
 	}
 	return fmt.Errorf("it answers with status %d", r.Status)
 }
