@@ -12,16 +12,16 @@ import (
 	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
-// The number of questions that are answered concurrently. Others wait in the connection, or are asked again.
+// The numbers of questions that are answered concurrently. Others wait in the connection, or are asked again.
 const (
 	answersAtOnce = 8
 	deepAtOnce    = 1 // reads all records of a run
 )
 
-// answer begins to answer questions about the store. The function that it returns ends it.
+// answer starts to answer questions about the store. The returned function stops it.
 func (g *Ingester) answer(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	questions := make(chan *nats.Msg, 64*answersAtOnce) // when full, more are dropped and asked again
+	questions := make(chan *nats.Msg, 64*answersAtOnce) // when full, further questions are dropped and asked again
 	sub, err := g.conn.ChanQueueSubscribe(askRoot+"*", "custody", questions)
 	if err != nil {
 		cancel()
@@ -90,12 +90,12 @@ func (g *Ingester) look(ctx context.Context, m *nats.Msg, deep chan struct{}, w 
 	return held(ctx, g.store, tenant[0], q.Run, q.From, q.Deep, w.add)
 }
 
-// answering is the row of messages of one answer.
+// answering sends the messages of one answer.
 type answering struct {
 	conn *nats.Conn
 	to   string
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	next answer
 }
 
@@ -110,7 +110,7 @@ func (w *answering) add(h Held) error {
 	return w.send()
 }
 
-// send sends what there is as the next message. The caller holds mu.
+// send sends the collected segments as the next message. The caller holds mu.
 func (w *answering) send() error {
 	body, err := json.Marshal(w.next)
 	if err == nil {
@@ -127,10 +127,10 @@ func (w *answering) end(err error) {
 	if err != nil {
 		w.next.Held, w.next.Error = nil, fmt.Sprintf("%.500s", err)
 	}
-	_ = w.send() // a client that does not get it asks again
+	_ = w.send() // a client that does not receive it asks again
 }
 
-// beat sends a message each beatEvery, so that the client knows that the question is being answered.
+// beat sends a message each beatEvery, to signal that the question is being answered.
 func (w *answering) beat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var beating sync.WaitGroup

@@ -12,11 +12,11 @@ import (
 	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
-// A question goes to custody.v1.ask.<tenant> and any one ingester answers it with a row of messages, numbered from 0
-// on, of which the last is marked as such. While it is at work, it sends an empty one each beatEvery.
+// A question is published to custody.v1.ask.<tenant>, and one ingester answers it with messages numbered from 0,
+// of which the last is marked. While it works, the ingester sends an empty message each beatEvery.
 type question struct {
 	Run  string `json:"run"`
-	From uint64 `json:"from,omitempty"` // index of the first manifest that is asked for
+	From uint64 `json:"from,omitempty"` // index of the first requested manifest
 	Deep bool   `json:"deep,omitempty"`
 }
 
@@ -45,13 +45,13 @@ const (
 )
 
 // ErrNoIngester means that no ingester is connected to the servers to answer questions.
-var ErrNoIngester = errors.New("no ingester reports what the store has")
+var ErrNoIngester = errors.New("no ingester answers questions about the store")
 
-// errBroken is an answer of which a part is missing.
+// errBroken is an incomplete answer.
 var errBroken = errors.New("the answer broke off")
 
-// Stored returns what the store has of a run, in order; nothing if it does not know the run.
-// A deep answer is computed from the records in the store. It asks until ctx ends.
+// Stored returns the segments of a run in the store, in order; none if the store does not have the run.
+// A deep answer is computed from the records in the store. Stored retries until ctx ends.
 func (r *Remote) Stored(ctx context.Context, tenant, run string, deep bool) ([]Held, error) {
 	found, err := r.ask(ctx, tenant, question{Run: run, Deep: deep})
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *link) ask(ctx context.Context, tenant string, q question) ([]Held, erro
 // remoteError is an ingester's error about a question.
 type remoteError struct{ text string }
 
-func (e *remoteError) Error() string { return "the ingester says: " + e.text }
+func (e *remoteError) Error() string { return "the ingester answers: " + e.text }
 
 func (l *link) askOnce(ctx context.Context, subject string, body []byte) (found []Held, err error) {
 	ctx, release := l.guarded(ctx, subject)

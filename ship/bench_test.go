@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// BenchmarkStart is the whole life of a transport that carries nothing.
+// BenchmarkStart starts and closes a transport that carries nothing.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		tr := Start(b.Context(), nil)
@@ -20,8 +20,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkShortRun is what a short run pays at its end with the server up:
-// one segment and the closing manifest published, drained, and the close.
+// BenchmarkShortRun measures the end of a short run on a running server:
+// publish one segment and the closing manifest, drain, and close.
 func BenchmarkShortRun(b *testing.B) {
 	_, f := start(b, nil)
 	i := 0
@@ -42,7 +42,7 @@ func BenchmarkShortRun(b *testing.B) {
 	}
 }
 
-// BenchmarkDirect is the same segments into the same store without a transport.
+// BenchmarkDirect ingests the same segments into the same store without a transport.
 func BenchmarkDirect(b *testing.B) {
 	_, f := start(b, nil)
 	i := 0
@@ -98,7 +98,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkRemoteShortRun is what a short run pays with a server elsewhere on this machine that
+// BenchmarkRemoteShortRun measures a short run with an external server on this machine that
 // syncs always, and an ingester into SQLite: dial, one segment and the closing manifest, drain, close.
 func BenchmarkRemoteShortRun(b *testing.B) {
 	s := startNATS(b, alwaysSync, "")

@@ -20,8 +20,8 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// Three servers, and a machine with hosts and ingesters, each in a network namespace of
-// its own, on a bridge in a fifth:
+// Three servers, and a machine with hosts and ingesters, each in a separate network namespace,
+// on a bridge in a fifth:
 //
 //	+- hub -----------------------------------+
 //	|  bridge br0                             |
@@ -35,7 +35,7 @@ import (
 //	| nats    | | nats    | | nats   | | ingesters      |
 //	+---------+ +---------+ +--------+ +----------------+
 //
-// To cut one off, its port on the bridge goes down.
+// To disconnect one, its port on the bridge is set down.
 type cluster struct {
 	t       *testing.T
 	prefix  string
@@ -71,7 +71,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// sweep removes the namespaces that tests left which were killed.
+// sweep removes the namespaces of tests that were killed.
 func (c *cluster) sweep() {
 	c.t.Helper()
 	left, err := filepath.Glob("/run/netns/custody-ship-*")
@@ -107,7 +107,7 @@ func (c *cluster) machine(i int) {
 	c.ip("-n", ns, "link", "set", "eth", "up")
 }
 
-// in is what to put before a command that runs on machine i.
+// in returns the prefix of a command that runs on machine i.
 func (c *cluster) in(i int) []string {
 	return []string{"ip", "netns", "exec", fmt.Sprint(c.prefix, "n", i)}
 }
@@ -126,8 +126,8 @@ func (c *cluster) url() string {
 // dialer connects from machine 4.
 type dialer struct{ ns string }
 
-// Dial implements nats.CustomDialer. The thread goes back where it was: if it ended, the
-// servers that were started from it would (Pdeathsig).
+// Dial implements nats.CustomDialer. The thread returns to its namespace: if it ended, the
+// servers that were started from it would be killed (Pdeathsig).
 func (d dialer) Dial(network, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -151,7 +151,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// watch is a connection of the test itself.
+// watch is a separate connection of the test.
 func (c *cluster) watch() jetstream.JetStream {
 	c.t.Helper()
 	conn, err := nats.Connect(c.url(), nats.SetCustomDialer(dialer{c.prefix + "n4"}), nats.RetryOnFailedConnect(true),
@@ -187,7 +187,7 @@ func (c *cluster) leader(js jetstream.JetStream) (number int) {
 	return number
 }
 
-// settled waits until all three have all of the stream. One that was cut off takes its time.
+// settled waits until all three servers have the whole stream. A disconnected one takes time.
 func (c *cluster) settled(js jetstream.JetStream) {
 	c.t.Helper()
 	if err := waitLong(c.t, 90*time.Second, func() error {
@@ -210,12 +210,12 @@ func (c *cluster) settled(js jetstream.JetStream) {
 	}
 }
 
-// TestCluster: the leader of the stream is cut off for a while, later another server dies and loses its disk, while
-// segments are published and not taken. All that was acknowledged is in the store in the end.
+// TestCluster: the leader of the stream is disconnected for a while, later another server is killed and loses its disk,
+// while segments are published and not ingested. In the end the store has everything that was acknowledged.
 //
-// That holds for one fault at a time: a server that is behind and one that has lost its disk can make a majority, and the
-// servers then forget what they have acknowledged. From the second round on (CUSTODY_ROUNDS) nothing waits for the
-// servers to be even, and the host sends again what the store does not have.
+// That holds for one fault at a time: a server that is behind and one that has lost its disk can form a majority, and the
+// servers then lose what they have acknowledged. From the second round on (CUSTODY_ROUNDS) the test does not wait for the
+// servers to catch up, and the host sends again what the store does not have.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	signer, _ := hostKey(t, "h1")

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// A segment on its way is one message:
+// A segment is encoded as one message:
 //
 //	magic      4 bytes   "CSG2"
 //	tenant     text      uvarint length, then the bytes
@@ -21,24 +21,24 @@ import (
 //	manifest   text
 //	count      uvarint
 //	count times:
-//	    step   uvarint   seq less the one before; the first frame's is seq less first
+//	    step   uvarint   seq minus the previous one; the first frame's is seq minus first
 //	    length uvarint   of the body, 0 for a record that was erased
 //	    salt   16 bytes  and the body's bytes, or
 //	    leaf   32 bytes  of the record that was erased
 //
 // Uvarints are those of encoding/binary, in their shortest form only, so that a
-// segment has exactly one encoding. Nothing may follow the last frame.
+// segment has exactly one encoding. No bytes follow the last frame.
 const magic = "CSG2"
 
-// MaxMessage is the longest message in bytes, with its headers. A segment of the log holds
-// 4 MiB of records and at most one more record, so that this is never reached by it.
+// MaxMessage is the maximum size of a message in bytes, with its headers. A segment of the log has
+// at most 4 MiB of records and one further record, and so never reaches it.
 const MaxMessage = 16 << 20
 
 // maxEncoded leaves space for the headers of a message.
 const maxEncoded = MaxMessage - 4<<10
 
 // ErrTooLarge means that a segment does not fit into one message.
-var ErrTooLarge = errors.New("segment is larger than a message can be")
+var ErrTooLarge = errors.New("segment is larger than the maximum message")
 
 // Encode returns seg as one message.
 func Encode(seg store.Segment) ([]byte, error) {
@@ -62,7 +62,7 @@ func Encode(seg store.Segment) ([]byte, error) {
 	return appendFrames(b, seg.First, seg.Frames), nil
 }
 
-// sizeOf is at least the length of seg's message.
+// sizeOf returns an upper bound of the length of seg's message.
 func sizeOf(seg store.Segment) int {
 	size := len(magic) + len(seg.Tenant) + len(seg.Host) + len(seg.Run) + len(seg.Manifest) + 128
 	for _, f := range seg.Frames {
@@ -73,7 +73,7 @@ func sizeOf(seg store.Segment) int {
 
 func sizeOfFrame(f store.Frame) int { return len(f.Body) + len([32]byte{}) + 2*binary.MaxVarintLen64 }
 
-// appendFrames writes frames; before is what the first one's seq is counted from.
+// appendFrames appends frames; before is the base of the first one's seq.
 func appendFrames(b []byte, before uint64, frames []store.Frame) []byte {
 	for _, f := range frames {
 		b = binary.AppendUvarint(b, f.Seq-before)
@@ -92,8 +92,8 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// Decode is the inverse of Encode. The segment's bytes are part of message. An
-// error is store.ErrMalformed; memory used is in proportion to the message.
+// Decode is the inverse of Encode. The segment's bytes alias message. Errors
+// wrap store.ErrMalformed; memory use is proportional to the message.
 func Decode(message []byte) (store.Segment, error) {
 	d := decoder{rest: message}
 	if string(d.bytes(len(magic))) != magic {
@@ -113,7 +113,7 @@ func Decode(message []byte) (store.Segment, error) {
 	return seg, seg.Check()
 }
 
-// decoder reads from rest. After the first error it reads only zeros.
+// decoder reads from rest. After the first error it returns only zeros.
 type decoder struct {
 	rest []byte
 	err  error
@@ -128,7 +128,7 @@ func (d *decoder) fail(why string) {
 
 func (d *decoder) bytes(n int) []byte {
 	if n > len(d.rest) {
-		d.fail("it is cut off")
+		d.fail("it is truncated")
 		return nil
 	}
 	b := d.rest[:n:n]
@@ -139,7 +139,7 @@ func (d *decoder) bytes(n int) []byte {
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || (n > 1 && d.rest[n-1] == 0) {
-		d.fail("a number is cut off, too large or not in its shortest form")
+		d.fail("a number is truncated, too large or not in its shortest form")
 		return 0
 	}
 	d.rest = d.rest[n:]
@@ -149,7 +149,7 @@ func (d *decoder) uvarint() uint64 {
 func (d *decoder) text(limit int) []byte {
 	n := d.uvarint()
 	if n > uint64(limit) {
-		d.fail("a length is over its limit")
+		d.fail("a length exceeds its limit")
 		return nil
 	}
 	return d.bytes(int(n))
@@ -159,7 +159,7 @@ func (d *decoder) frames(seq uint64) []store.Frame {
 	count := d.uvarint()
 	const least = 1 + 1 + 16 + 1 // bytes of a frame with a body of one byte
 	if count > store.MaxFrames || count > uint64(len(d.rest)/least) {
-		d.fail("it has fewer frames than it says")
+		d.fail("it has fewer frames than its count")
 		return nil
 	}
 	if count == 0 {
@@ -186,7 +186,7 @@ func (d *decoder) record(f *store.Frame) {
 	n := d.uvarint()
 	switch {
 	case n > store.MaxBody:
-		d.fail("a length is over its limit")
+		d.fail("a length exceeds its limit")
 	case n > 0:
 		copy(f.Salt[:], d.bytes(len(f.Salt)))
 		f.Body = d.bytes(int(n))

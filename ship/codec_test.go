@@ -19,7 +19,7 @@ func encoded(t testing.TB, seg store.Segment) []byte {
 	return b
 }
 
-// variety is segments with all that one can have.
+// variety is segments with every part that a segment can have.
 func variety() []store.Segment {
 	segs := storetest.Run("r-1", 500, 100)
 	segs = append(segs, storetest.Run("r-2", 8, 3)...)

@@ -15,11 +15,11 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// patience is how many times a store may fail to take a batch before its segments are tried
-// one by one: it may be just one of them that it cannot take.
+// patience is how many times a store may fail to ingest a batch before its segments are tried
+// separately: the failure may be due to one of them.
 const patience = 3
 
-// commit refuses what is no segment, and gives the rest to the store; repairs one by one.
+// commit refuses invalid segments, and passes the rest to the store; repairs separately.
 func (g *Ingester) commit(ctx context.Context, batch []*item) {
 	var plain, repairs []*item
 	for _, it := range g.sieve(ctx, batch) {
@@ -35,7 +35,7 @@ func (g *Ingester) commit(ctx context.Context, batch []*item) {
 	}
 }
 
-// insist hands a batch to the store until it has all of it, ctx ends, or what is left is back
+// insist passes a batch to the store until it has all of it, ctx ends, or the rest is back
 // in the stream. It acks after the commit.
 func (g *Ingester) insist(ctx context.Context, batch []*item) {
 	delay := firstRetry
@@ -61,7 +61,7 @@ func (g *Ingester) insist(ctx context.Context, batch []*item) {
 	}
 }
 
-// sieve refuses what is no segment and returns the rest.
+// sieve refuses invalid segments and returns the rest.
 func (g *Ingester) sieve(ctx context.Context, batch []*item) []*item {
 	rest := make([]*item, 0, len(batch))
 	for _, it := range batch {
@@ -77,9 +77,9 @@ func (g *Ingester) sieve(ctx context.Context, batch []*item) []*item {
 	return rest
 }
 
-// single tries segments one by one, in no order, and returns those that are not done with. If the
-// store takes some, those that it fails at go back to the stream for a while, so that
-// one that it stumbles over does not keep all others from it. If it takes none it is away.
+// single passes segments to the store separately, in no order, and returns those that are not finished. If the
+// store accepts some, those that fail return to the stream for a while, so that they do not block the others. If it
+// accepts none, it is unavailable.
 func (g *Ingester) single(ctx context.Context, batch []*item) []*item {
 	var failed []*item
 	taken := false
@@ -113,14 +113,14 @@ func (g *Ingester) single(ctx context.Context, batch []*item) []*item {
 	return nil
 }
 
-// later gives an item back to the stream, for longer each time.
+// later returns an item to the stream, with an increasing delay.
 func (g *Ingester) later(it *item) {
 	_ = it.msg.NakWithDelay(min(time.Second<<min(it.again, 10), time.Minute))
 	g.intake.done(it)
 }
 
-// stored acks what is committed and notifies the hosts. An ack that gets lost means a repeat, which the store does not
-// mind.
+// stored acks what is committed and notifies the hosts. A lost ack causes a redelivery, which the store
+// ignores.
 func (g *Ingester) stored(items ...*item) {
 	told := map[string]*notice{}
 	for _, it := range items {
@@ -152,15 +152,15 @@ func (g *Ingester) noticeFor(told map[string]*notice, it *item) *notice {
 func (g *Ingester) tell(told map[string]*notice) {
 	for subject, n := range told {
 		if body, err := json.Marshal(n); err == nil {
-			_ = g.conn.Publish(subject, body) // a shortcut: the host asks when none comes
+			_ = g.conn.Publish(subject, body) // an optimization: without it the host asks
 		}
 	}
 }
 
-// refuse moves a segment that no store can take to the stream of refused ones, reports it, and acks it.
+// refuse moves a segment that no store can accept to the stream of refused ones, reports it, and acks it.
 func (g *Ingester) refuse(ctx context.Context, it *item, why error) {
 	if err := g.keepRefused(ctx, it, why); err != nil {
-		g.note(fmt.Errorf("keep a refused segment: %w", err))
+		g.note(fmt.Errorf("store a refused segment: %w", err))
 		g.later(it)
 		return
 	}
@@ -190,21 +190,21 @@ func (g *Ingester) keepRefused(ctx context.Context, it *item, why error) error {
 		headerSubject: {it.msg.Subject()}, headerReason: {oneLine(why)}, headerID: {it.id},
 	}}
 	options := []jetstream.PublishOpt{jetstream.WithExpectStream(refusedStream)}
-	if meta, err := it.msg.Metadata(); err == nil { // kept once, though the end of it may get lost
+	if meta, err := it.msg.Metadata(); err == nil { // deduplicated by the server, although its answer may get lost
 		options = append(options, jetstream.WithMsgID(fmt.Sprint("refused-", meta.Sequence.Stream)))
 	}
 	err := g.api(ctx, msg.Subject, func(ctx context.Context) error {
 		_, err := g.js.PublishMsg(ctx, msg, options...)
 		return err
 	})
-	if errors.Is(err, jetstream.ErrNoStreamResponse) { // it was removed: it is there for the next try
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // it was removed: the next attempt creates it again
 		_, again := g.stream(ctx, refusedConfig(g.replicas()))
 		return errors.Join(err, again)
 	}
 	return err
 }
 
-// oneLine makes a header's value of an error.
+// oneLine converts an error to the value of a header.
 func oneLine(err error) string {
 	s := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -15,32 +15,32 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Config has the addresses of the servers and the credentials for them. Files are read when a connection is made, and
-// again at each reconnect, so that they can be renewed.
+// Config has the addresses of the servers and the credentials for them. Files are read again for each connection and
+// reconnect, so that they can be renewed.
 type Config struct {
 	// URL is of one or more servers of one cluster, separated by commas: nats://host:4222, or tls://.
 	URL string
-	// Tenant and Host are whose segments Remote publishes. Both are part of the subjects.
+	// Tenant and Host identify whose segments Remote publishes. Both are part of the subjects.
 	Tenant, Host string
 
-	CA        string // file with certificates that servers are checked by, else the system's
-	Cert, Key string // files with the certificate and key that this side shows, if servers ask for one
+	CA        string // file with the CA certificates for servers; empty: the system's
+	Cert, Key string // files with the client certificate and key, if servers require one
 	Creds     string // JWT credentials file, as nsc writes it
 	NKey      string // file with an NKey seed
 
 	// Monitor has the monitoring endpoints of the servers, http(s)://host:8222, separated by commas: sync_interval is
 	// checked there. If empty, it is not checked.
 	Monitor string
-	// Replicas of the streams if they have to be made. 0 means 3 in a cluster, else 1.
+	// Replicas is the number of replicas of streams that are created. 0 means 3 in a cluster, else 1.
 	Replicas int
-	// StreamBytes is the size limit of the stream CUSTODY if it has to be made. 0 means DefaultStreamBytes.
+	// StreamBytes is the size limit of the stream CUSTODY if it is created. 0 means DefaultStreamBytes.
 	StreamBytes int64
-	// Warn, if set, is called with a sentence on a problem that does not end the work. It may be called from several
-	// goroutines.
+	// Warn, if set, is called with a problem that does not end the work. It must be safe for concurrent
+	// use.
 	Warn func(string)
 }
 
-// DefaultStreamBytes is what the stream holds before publishers have to wait.
+// DefaultStreamBytes is the size at which publishers must wait.
 const DefaultStreamBytes = 8 << 30
 
 func (c Config) warn(format string, args ...any) {
@@ -49,7 +49,7 @@ func (c Config) warn(format string, args ...any) {
 	}
 }
 
-// Error is a failure that does not go away by itself, and what to do about it.
+// Error is a permanent failure with its remedy.
 type Error struct {
 	Err  error
 	hint string
@@ -70,13 +70,13 @@ func hinted(err error, format string, args ...any) error {
 
 // Errors of a connection, wrapped in an *Error.
 var (
-	// ErrDenied: the servers do not let this user do that.
+	// ErrDenied: the servers deny this user an operation.
 	ErrDenied = errors.New("not permitted by the NATS server")
-	// ErrStream: the stream is missing, or is one that can lose segments.
+	// ErrStream: the stream is missing, or its settings can lose segments.
 	ErrStream = errors.New("stream " + streamName + " cannot be used")
 )
 
-// servers returns the URLs, without what is secret in them.
+// servers returns the URLs, without credentials.
 func (c Config) servers() string {
 	urls := strings.Split(c.URL, ",")
 	for i, raw := range urls {
@@ -89,7 +89,7 @@ func (c Config) servers() string {
 	return strings.Join(urls, ",")
 }
 
-// options returns what both Dial and a reconnect need. Errors are of the configuration.
+// options returns the options of connects and reconnects. Errors are of the configuration.
 func (c Config) options() ([]nats.Option, error) {
 	inbox, err := subject(inboxRoot, c.Tenant, c.Host)
 	if err != nil {
@@ -99,9 +99,9 @@ func (c Config) options() ([]nats.Option, error) {
 		nats.Name("custody " + c.Host),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), // credentials can come back
+		nats.IgnoreAuthErrorAbort(), // credentials may be restored
 		nats.CustomReconnectDelay(reconnectDelay),
-		nats.ReconnectBufSize(-1), // Publish tries again itself
+		nats.ReconnectBufSize(-1), // Publish retries
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
 		nats.CustomInboxPrefix(inbox),
@@ -120,15 +120,15 @@ func (c Config) options() ([]nats.Option, error) {
 
 func (c Config) checkURLs() error {
 	if strings.TrimSpace(c.URL) == "" {
-		return hinted(errors.New("no NATS server is named"), "set the URL of a server, such as tls://nats.example.com:4222")
+		return hinted(errors.New("no NATS server is configured"), "set the URL of a server, such as tls://nats.example.com:4222")
 	}
 	for _, raw := range strings.Split(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(raw))
 		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-			return hinted(errors.New("the list of NATS servers holds something that is no URL of one"), "write nats://host:4222 or tls://host:4222, separated by commas")
+			return hinted(errors.New("the list of NATS servers contains an invalid URL"), "write nats://host:4222 or tls://host:4222, separated by commas")
 		}
 		if u.Scheme == "nats" && c.CA == "" && c.Cert == "" && !isLoopback(u.Hostname()) {
-			c.warn("records go to %s without encryption unless that server asks for TLS: use tls:// and a CA", u.Host)
+			c.warn("records go to %s without encryption unless that server requires TLS: use tls:// and a CA", u.Host)
 		}
 	}
 	return nil
@@ -170,7 +170,7 @@ func readPool(path string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, hinted(fmt.Errorf("%s holds no certificate", path), "name the PEM file of the CA that signed the servers' certificates")
+		return nil, hinted(fmt.Errorf("%s has no certificate", path), "name the PEM file of the CA that signed the servers' certificates")
 	}
 	return pool, nil
 }
@@ -190,14 +190,14 @@ func (c Config) login() ([]nats.Option, error) {
 		}
 		option, err := nats.NkeyOptionFromSeed(c.NKey)
 		if err != nil {
-			return nil, hinted(fmt.Errorf("%s holds no NKey seed", c.NKey), "the file holds one line that begins with SU")
+			return nil, hinted(fmt.Errorf("%s has no NKey seed", c.NKey), "the file has one line that begins with SU")
 		}
 		return []nats.Option{option}, nil
 	}
 	return nil, nil
 }
 
-// readable reports whether a secret file can be read, and by its owner only.
+// readable checks that a secret file can be read, and by its owner only.
 func readable(path string) error {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -214,12 +214,12 @@ func readable(path string) error {
 const (
 	dialTimeout = 5 * time.Second
 	pingEvery   = 20 * time.Second
-	// Reconnects are tried after 100 ms at first and 10 s at last.
+	// Delays of reconnects: 100 ms at first, at most 10 s.
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 10 * time.Second
 )
 
-// reconnectDelay is how long to wait once all servers were tried that many times.
+// reconnectDelay returns the delay after that many attempts at all servers.
 func reconnectDelay(attempts int) time.Duration {
 	return jitter(min(firstReconnect<<min(attempts, 10), lastReconnect))
 }

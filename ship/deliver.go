@@ -11,14 +11,14 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Of a transport in this process, segments that wait are handed to the store together, up to these bounds: a call
-// costs it a commit, or round trips, however many there are.
+// A transport in this process passes waiting segments to the store together, up to these bounds: each call
+// costs a commit, or round trips, regardless of their number.
 const (
 	maxTogether  = 8
 	rowsTogether = 50_000
 )
 
-// delivery is a segment on its last step.
+// delivery is a segment that is passed to the store.
 type delivery struct {
 	msg    jetstream.Msg
 	id     string
@@ -37,8 +37,8 @@ func (t *Transport) ingest(ctx context.Context) {
 	}
 }
 
-// next waits for a segment and returns it with those that are there behind it, in their order. It is empty where there
-// was none for a while.
+// next waits for a segment and returns it with those that wait after it, in order. It returns none if none
+// arrived for a while.
 func (t *Transport) next(ctx context.Context) []delivery {
 	m, err := t.embedded.consumer.Next(jetstream.FetchContext(ctx))
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *Transport) open(batch []delivery, m jetstream.Msg) []delivery {
 	return append(batch, d)
 }
 
-// together returns how many of a batch, from the first on, the store takes in one call: a repair is one of its own.
+// together returns how many segments at the start of a batch the store ingests in one call: a repair is a separate call.
 func together(batch []delivery) int {
 	rows := 0
 	for i, d := range batch {
@@ -80,9 +80,9 @@ func together(batch []delivery) int {
 	return len(batch)
 }
 
-// insist hands segments to the store, later and later, until it has taken or refused each, or ctx ends; then they go with
-// the server. Those behind them wait: records appear in the store in their order. An answer to the server that
-// gets lost means a repeat, which the store does not mind.
+// insist passes segments to the store with increasing delays, until it has ingested or refused each, or ctx ends; the
+// rest are lost with the server. Later segments wait: records appear in the store in order. A lost ack
+// causes a redelivery, which the store ignores.
 func (t *Transport) insist(ctx context.Context, batch []delivery) {
 	for failures, delay := 1, firstRetry; ctx.Err() == nil; failures, delay = failures+1, min(2*delay, lastRetry) {
 		start := time.Now()
@@ -98,7 +98,7 @@ func (t *Transport) insist(ctx context.Context, batch []delivery) {
 			_ = batch[0].msg.Term()
 			t.refuse(batch[0].id, err)
 			return
-		case len(batch) > 1 && (isFinal(err) || failures == patience): // it may be just one of them
+		case len(batch) > 1 && (isFinal(err) || failures == patience): // the failure may be due to one of them
 			for i := range batch {
 				t.insist(ctx, batch[i:i+1])
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// notice is a message of an ingester to a host: which messages are committed, and which never will be.
+// notice is a message of an ingester to a host: which messages are committed, and which are refused permanently.
 type notice struct {
 	Stored  []string  `json:"stored,omitempty"`
 	Refused []refusal `json:"refused,omitempty"`
@@ -24,13 +24,13 @@ type refusal struct {
 	Conflict bool   `json:"conflict,omitempty"` // store.ErrConflict, else store.ErrMalformed
 }
 
-// Questions about what is not known to be stored are asked after firstAsk, and then less often.
+// The host asks about segments that may not be stored after firstAsk, and then less often.
 const (
 	firstAsk = 100 * time.Millisecond
 	lastAsk  = 2 * time.Second
 )
 
-// listen takes notices. They are a shortcut only: Drain asks for what they leave out.
+// listen receives notices. They are an optimization: Drain asks about the others.
 func (r *Remote) listen() error {
 	subject, err := subject(storedRoot, r.config.Tenant, r.config.Host)
 	if err != nil {
@@ -75,8 +75,8 @@ func (r *Remote) settle(id string) {
 	}
 }
 
-// Drain waits until the store has all that was published here. Its error joins those of the
-// segments that were refused, since the last Drain, and of what has not reached the store when ctx ends.
+// Drain waits until the store has all segments that were published here. Its error joins those of the
+// segments that were refused since the last Drain, and of those that have not reached the store when ctx ends.
 func (r *Remote) Drain(ctx context.Context) error {
 	err := r.drain(ctx)
 	r.mu.Lock()
@@ -107,7 +107,7 @@ func (r *Remote) drain(ctx context.Context) error {
 	}
 }
 
-// unsure reports whether the store may have something without a notice of it.
+// unsure reports whether the store may have a segment without a notice of it.
 func (r *Remote) unsure() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *Remote) unsure() bool {
 	return false
 }
 
-// suspect marks all that is under way: a notice of it may have been lost.
+// suspect marks all segments that are not known to be stored: a notice may have been lost.
 func (r *Remote) suspect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *Remote) suspect() {
 	}
 }
 
-// askAll asks the store for its segments of each run with segments under way.
+// askAll asks the store about each run with such segments.
 func (r *Remote) askAll(ctx context.Context) error {
 	type key struct{ tenant, run string }
 	from, deep := map[key]uint64{}, map[key]bool{}
@@ -139,7 +139,7 @@ func (r *Remote) askAll(ctx context.Context) error {
 		if least, there := from[k]; !there || s.held.Index < least {
 			from[k] = s.held.Index
 		}
-		deep[k] = deep[k] || s.repair // only its rows show whether it is done
+		deep[k] = deep[k] || s.repair // the answer must be computed from the rows
 	}
 	r.mu.Unlock()
 	for k, least := range from {
@@ -167,7 +167,7 @@ func (r *Remote) settleHeld(tenant, run string, found []Held) {
 	r.signal()
 }
 
-// Stats returns figures of this Remote.
+// Stats returns statistics of this Remote.
 func (r *Remote) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,22 +9,22 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Held is a segment as the store has it.
+// Held is a segment in the store.
 type Held struct {
 	Index, First, Last uint64
 	Manifest           [32]byte // SHA-256 of the signed manifest
-	// Root and Count are those of the manifest. In a deep answer they are computed from the records that the store has;
-	// a segment without records then has the root of none.
+	// Root and Count are those of the manifest. In a deep answer they are computed from the records in the store;
+	// a segment without records then has the root of an empty tree.
 	Root  [32]byte
 	Count uint64
 }
 
-// Is reports whether h is seg, as a manifest names it.
+// Is reports whether h is seg, by its manifest.
 func (h Held) Is(seg store.Segment) bool {
 	return h.Index == seg.Index && h.Manifest == digest(seg.Manifest) && h.Root == seg.Root && h.Count == uint64(len(seg.Frames))
 }
 
-// bare leaves out the seqs, which mean nothing without records and are signed by the manifest otherwise.
+// bare removes the seqs, which have no meaning without records and are signed by the manifest otherwise.
 func (h Held) bare() Held {
 	h.First, h.Last = 0, 0
 	return h
@@ -32,8 +32,8 @@ func (h Held) bare() Held {
 
 func digest(manifest []byte) [32]byte { return sha256.Sum256(manifest) }
 
-// held answers from a store which segments of a run it has, from the manifest with that index on. The answer is empty
-// when the run is unknown or another tenant's. found is called as answers come, and ends it by an error.
+// held reads from a store which segments of a run it has, from the manifest with that index on. There are none
+// if the run is unknown or belongs to another tenant. It calls found for each part of the answer, and stops at its error.
 func held(ctx context.Context, s Store, tenant, run string, from uint64, deep bool, found func(Held) error) error {
 	chain, err := s.Manifests(ctx, tenant, run)
 	if err != nil {
@@ -60,7 +60,7 @@ func heldOf(m store.Manifest) Held {
 	return Held{Index: m.Index, First: m.First, Last: m.Last, Manifest: digest(m.Bytes), Root: m.Root, Count: m.Count}
 }
 
-// owns reports whether the run's records are the tenant's, where there are any.
+// owns reports whether the run's records, if any, belong to the tenant.
 func owns(ctx context.Context, s Store, tenant, run string) (bool, error) {
 	for row, err := range s.Records(ctx, store.Query{Tenant: tenant, Run: run, Limit: 1}) {
 		return err == nil && row.Tenant == tenant, err

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestStoredIsWhatTheStoreHas: other tenants' runs, unknown runs, and records that are not as their manifest says.
+// TestStoredIsWhatTheStoreHas: runs of other tenants, unknown runs, and records that differ from their manifest.
 func TestStoredIsWhatTheStoreHas(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -39,7 +39,7 @@ func TestStoredIsWhatTheStoreHas(t *testing.T) {
 	}
 }
 
-// TestHeldOracle compares deep answers with ones that are made from all records in one pass.
+// TestHeldOracle compares deep answers with those computed from all records in one pass.
 func TestHeldOracle(t *testing.T) {
 	signer, _ := hostKey(t, "h1")
 	db := openStore(t)
@@ -49,7 +49,7 @@ func TestHeldOracle(t *testing.T) {
 	lacking[2].Last = lacking[2].Frames[2].Seq
 	for i, seg := range lacking {
 		if i == 4 {
-			continue // the store lacks it whole
+			continue // the store lacks the whole segment
 		}
 		if err := db.Ingest(t.Context(), seg); err != nil {
 			t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Batch bounds the segments that an ingester gives to the store in one call.
+// Batch bounds the segments that an ingester passes to the store in one call.
 type Batch struct {
 	Rows  int           // 0 means 50,000
 	Bytes int           // of messages; 0 means 32 MiB
-	Wait  time.Duration // of the first for others; 0 means 1 s
-	Idle  time.Duration // without another one; 0 means 50 ms
+	Wait  time.Duration // maximum wait of the first segment for others; 0 means 1 s
+	Idle  time.Duration // maximum wait for another segment; 0 means 50 ms
 }
 
 func (b Batch) withDefaults() Batch {
@@ -36,22 +36,22 @@ func (b Batch) withDefaults() Batch {
 	return b
 }
 
-// IngestOptions are the optional settings of an ingester. Functions are called from one goroutine.
+// IngestOptions are the optional settings of an ingester. Its functions are called from one goroutine.
 type IngestOptions struct {
 	Batch Batch
-	// AckWait after an ingester's last sign of life the stream gives its messages to another. All ingesters use the same
-	// value; the first one sets it. 0 means 30 s.
+	// AckWait is the time after an ingester's last sign of life at which the stream redelivers its messages. All ingesters use
+	// the same value; the first one sets it. 0 means 30 s.
 	AckWait time.Duration
-	// Keys verifies the signatures of manifests: the key must have the host's name. Nil: signatures
-	// are not checked here, the readers of the store can.
+	// Keys verifies the signatures of manifests: the key must have the host's name. Nil: the ingester does not verify
+	// signatures; the readers of the store can.
 	Keys note.Verifiers
-	// Refused is called with each segment that no store can take. It is kept in the stream CUSTODY_REFUSED.
+	// Refused is called with each segment that no store can accept. The stream CUSTODY_REFUSED stores it.
 	Refused func(Refused)
-	// Observe is called with each commit, and with each that failed.
+	// Observe is called with each commit, including failed ones.
 	Observe func(Commit)
 }
 
-// Refused is a segment that no store can take.
+// Refused is a segment that no store can accept.
 type Refused struct {
 	Subject string // which names tenant, host and run
 	ID      string // of the message
@@ -62,31 +62,31 @@ type Refused struct {
 // Commit is one call of Store.Ingest or Store.Repair.
 type Commit struct {
 	Segments, Rows, Bytes int
-	Oldest                time.Duration // since the first of them came from the stream
+	Oldest                time.Duration // age of the oldest of them since it was received from the stream
 	Took                  time.Duration
 	Err                   error
 }
 
-// Ingester takes segments out of the stream and hands them to a store. Several, in any
+// Ingester passes segments from the stream to a store. Several, in any
 // number of processes and machines, share the work.
 //
 //	stream --pull--> intake --batch--> Store.Ingest --ok--> ack, notice to the host
 //	   ^               | bounded          |  |
 //	   |   "working"   |                  |  +--conflict, malformed: one by one --> CUSTODY_REFUSED, term
-//	   +---------------+                  +--other error: again, later and later; nothing is acked
+//	   +---------------+                  +--other error: retried with increasing delays, not acked
 type Ingester struct {
 	where   Config
 	store   Store
 	options IngestOptions
 	*link   // while Run runs
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	counts  Stats
 	failing error
 	intake  *intake
 }
 
-// NewIngester returns an ingester into s that does not run yet.
+// NewIngester returns an ingester into s; Run starts it.
 func NewIngester(c Config, s Store, o IngestOptions) *Ingester {
 	o.Batch = o.Batch.withDefaults()
 	if o.AckWait <= 0 {
@@ -95,17 +95,17 @@ func NewIngester(c Config, s Store, o IngestOptions) *Ingester {
 	return &Ingester{where: c, store: s, options: o}
 }
 
-// Ingest is Run of a new ingester.
+// Ingest creates an ingester and calls Run.
 func Ingest(ctx context.Context, c Config, s Store, o IngestOptions) error {
 	return NewIngester(c, s, o).Run(ctx)
 }
 
-// finishTime is how long a commit that is under way at the end of Run may still take.
+// finishTime is how long an active commit may take at the end of Run.
 const finishTime = 10 * time.Second
 
-// Run works until ctx ends, which is no error; then what is being committed is finished and all
-// else goes back to the stream. It waits for servers and stores that are away. An error is an *Error
-// that shows that the servers will never let it work. It may be called once.
+// Run works until ctx ends, which is not an error; then the active commit is completed and all
+// other segments return to the stream. It waits for unavailable servers and stores. An *Error is a permanent
+// failure of the servers or the configuration. It must be called at most once.
 func (g *Ingester) Run(ctx context.Context) (err error) {
 	if g.link, err = connect(ctx, g.where); err != nil {
 		return quiet(ctx, err)
@@ -121,7 +121,7 @@ func (g *Ingester) Run(ctx context.Context) (err error) {
 	err = g.persist(ctx, func() error {
 		consumer, err := g.consumer(ctx)
 		if err == nil {
-			wait = consumer.CachedInfo().Config.AckWait // the present setting, by any ingester
+			wait = consumer.CachedInfo().Config.AckWait // the current setting, made by any ingester
 		}
 		return err
 	})
@@ -164,7 +164,7 @@ func (g *Ingester) work(ctx context.Context, wait time.Duration) error {
 	return g.conn.FlushTimeout(time.Second)
 }
 
-// ingest calls the store with segments, or with one that is to be repaired. It may finish what it began when ctx ends.
+// ingest passes segments, or one that needs repair, to the store. It may complete a call after ctx ends.
 func (g *Ingester) ingest(ctx context.Context, items []*item) error {
 	finish, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -208,7 +208,7 @@ func (g *Ingester) observe(c Commit) {
 	}
 }
 
-// isFinal reports whether a store can never take a segment.
+// isFinal reports whether the error is permanent.
 func isFinal(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed)
 }
@@ -219,7 +219,7 @@ func (g *Ingester) note(err error) {
 	g.failing = err
 }
 
-// Stats returns figures of this ingester.
+// Stats returns statistics of this ingester.
 func (g *Ingester) Stats() Stats {
 	g.mu.Lock()
 	s, in, failing := g.counts, g.intake, g.failing

@@ -17,12 +17,12 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestRefused: what contradicts itself, its subject, its signature or the store is kept apart, and
-// the rest of its batch is not.
+// TestRefused: a segment that contradicts itself, its subject, its signature or the store is set aside, and
+// the rest of its batch is stored.
 func TestRefused(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, verifier := hostKey(t, "h1")
-	other, _ := hostKey(t, "h1") // of that name, and not trusted
+	other, _ := hostKey(t, "h1") // with that name, and not trusted
 	db := openStore(t)
 	good := sealedRun(t, signer, "acme", "h1", "r-1", 200, 10)
 	if err := db.Ingest(t.Context(), good[0]); err != nil {
@@ -43,7 +43,7 @@ func TestRefused(t *testing.T) {
 	send(t, r, good[1:5]...)
 	send(t, r, fork, bent, stranger, unsigned, swapped[0])
 	send(t, r, good[5:]...)
-	// On a subject that is not the segment's, and no segment at all.
+	// On the subject of another segment, and a message that is not a segment.
 	js, err := jetstream.New(server.conn())
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func inStream(t testing.TB, js jetstream.JetStream) uint64 {
 		}
 		n = stream.CachedInfo().State.Msgs
 		if n > 0 {
-			return fmt.Errorf("%d messages", n) // acks are under way
+			return fmt.Errorf("%d messages", n) // acks are pending
 		}
 		return nil
 	}); err != nil {
@@ -135,7 +135,7 @@ func inStream(t testing.TB, js jetstream.JetStream) uint64 {
 	return n
 }
 
-// gated is a real store in front of which a fault is put.
+// gated is a real store with injected faults.
 type gated struct {
 	store.Store
 	fault func(segs []store.Segment) error
@@ -148,7 +148,7 @@ func (g *gated) Ingest(ctx context.Context, segs ...store.Segment) error {
 	return g.Store.Ingest(ctx, segs...)
 }
 
-// TestStoreAway: nothing is acked while the store is away, and nothing is lost.
+// TestStoreAway: nothing is acked while the store is unavailable, and nothing is lost.
 func TestStoreAway(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -178,7 +178,7 @@ func TestStoreAway(t *testing.T) {
 	wantExactly(t, db, segs)
 }
 
-// TestStumble: a segment that the store fails at without a word that it is final does not keep the others from it.
+// TestStumble: a segment at which the store fails with a transient error does not block the others.
 func TestStumble(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -218,7 +218,7 @@ func TestStumble(t *testing.T) {
 	wantExactly(t, db, bad)
 }
 
-// TestSharedWork: several ingesters, none of which does what another did.
+// TestSharedWork: several ingesters divide the segments without overlap.
 func TestSharedWork(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -257,7 +257,7 @@ func TestSharedWork(t *testing.T) {
 	}
 }
 
-// TestGracefulEnd: an ingester that is asked to end gives back its messages immediately.
+// TestGracefulEnd: an ingester that is stopped returns its messages immediately.
 func TestGracefulEnd(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -285,7 +285,7 @@ func TestGracefulEnd(t *testing.T) {
 		t.Errorf("%d records were committed by the one that ended", done)
 	}
 	ingester(t, server.config(), db, IngestOptions{})
-	if err := drainRemote(t, r, ackWait/2); err != nil { // less than the stream waits for the silent
+	if err := drainRemote(t, r, ackWait/2); err != nil { // shorter than the stream waits for a silent ingester
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)

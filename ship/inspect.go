@@ -11,8 +11,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// inspect reads a message and checks all that can be known of it here: that it is whose
-// subject it came on, and that its records are those that its manifest signs.
+// inspect decodes a message and checks it: that it belongs to its
+// subject, and that its records are those that its manifest signs.
 func (g *Ingester) inspect(subject string, message []byte) (store.Segment, error) {
 	whose, err := names(segmentRoot, subject, 3)
 	if err != nil {
@@ -23,7 +23,7 @@ func (g *Ingester) inspect(subject string, message []byte) (store.Segment, error
 		return seg, err
 	}
 	if seg.Tenant != whose[0] || seg.Host != whose[1] || seg.Run != whose[2] {
-		return seg, fmt.Errorf("%w: it came on the subject of tenant %q, host %q, run %.40q and says tenant %q, host %q, run %.40q",
+		return seg, fmt.Errorf("%w: its subject has tenant %q, host %q, run %.40q, and it has tenant %q, host %q, run %.40q",
 			store.ErrMalformed, whose[0], whose[1], whose[2], seg.Tenant, seg.Host, seg.Run)
 	}
 	if err := checkManifest(seg, g.options.Keys); err != nil {
@@ -32,8 +32,8 @@ func (g *Ingester) inspect(subject string, message []byte) (store.Segment, error
 	return seg, nil
 }
 
-// checkManifest reports whether seg's manifest is of seg, and, if keys is set, signed by the
-// key in it that has the host's name.
+// checkManifest checks that seg's manifest describes seg, and, if keys is set, is signed by the
+// key in it with the host's name.
 func checkManifest(seg store.Segment, keys note.Verifiers) error {
 	m, err := openManifest(seg, keys)
 	if err != nil {

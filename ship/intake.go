@@ -12,16 +12,16 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// The consumer that all ingesters share.
+// Settings of the consumer that all ingesters share.
 const (
 	// ackWait is the default of IngestOptions.AckWait.
 	ackWait = 30 * time.Second
-	// maxAckPending segments are with ingesters at most.
+	// maxAckPending bounds the segments at all ingesters.
 	maxAckPending = 8192
 	// pullMessages is the number of segments in one pull request.
 	pullMessages = 512
-	// A request for segments that finds none ends after pullExpiry; the server says each
-	// pullHeartbeat that it is there.
+	// A pull request ends after pullExpiry; the server sends a heartbeat each
+	// pullHeartbeat.
 	pullExpiry    = 30 * time.Second
 	pullHeartbeat = 10 * time.Second
 )
@@ -31,29 +31,29 @@ func consumerConfig(wait time.Duration) jetstream.ConsumerConfig {
 		Durable:       consumerName,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       wait,
-		MaxDeliver:    -1, // a failing store gets a segment until it takes it
+		MaxDeliver:    -1, // redelivered until the store has it
 		MaxAckPending: maxAckPending,
 	}
 }
 
-// item is a segment that came from the stream.
+// item is a segment from the stream.
 type item struct {
 	msg     jetstream.Msg
 	id      string
 	seg     store.Segment
-	invalid error // why it is no segment
+	invalid error // why it is not a valid segment
 	repair  bool  // for Store.Repair
 	size    int
 	again   uint64 // how often it was delivered before
 	at      time.Time
 }
 
-// intake holds what came from the stream and waits for its commit, and keeps the server
-// from giving it to others meanwhile.
+// intake queues items from the stream until they are committed, and keeps the server
+// from redelivering them to other ingesters.
 type intake struct {
 	batch Batch
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	queue   []*item
 	bytes   int                // of queue
@@ -62,7 +62,7 @@ type intake struct {
 
 func newIntake(b Batch) *intake { return &intake{batch: b, mine: map[*item]struct{}{}} }
 
-// add takes an item in and reports whether there is space for more.
+// add adds an item and reports whether there is space for more.
 func (in *intake) add(it *item) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -76,7 +76,7 @@ func (in *intake) add(it *item) bool {
 // room reports whether to pull more. The caller holds mu.
 func (in *intake) room() bool { return in.bytes < in.batch.Bytes && len(in.queue) < 2*pullMessages }
 
-// done lets go of an item.
+// done removes an item.
 func (in *intake) done(items ...*item) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -92,7 +92,7 @@ func (in *intake) signal() {
 	}
 }
 
-// wait returns when something changes, after d, or at the end of ctx. The caller holds mu, and has it again.
+// wait returns when something changes, after d, or at the end of ctx. The caller holds mu, which wait releases meanwhile.
 func (in *intake) wait(ctx context.Context, d time.Duration) {
 	if in.changed == nil {
 		in.changed = make(chan struct{})
@@ -111,7 +111,7 @@ func (in *intake) wait(ctx context.Context, d time.Duration) {
 
 const forever = time.Hour
 
-// waitRoom waits until more can be asked for.
+// waitRoom waits until there is space for another request.
 func (in *intake) waitRoom(ctx context.Context) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -120,8 +120,8 @@ func (in *intake) waitRoom(ctx context.Context) {
 	}
 }
 
-// next returns a batch: what came until it is full, the first has waited for Batch.Wait, or
-// nothing came for Batch.Idle. It is empty at the end of ctx.
+// next returns a batch when it is full, the first item has waited for Batch.Wait, or
+// no item arrived for Batch.Idle. It is empty at the end of ctx.
 func (in *intake) next(ctx context.Context) []*item {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -146,7 +146,7 @@ func (in *intake) next(ctx context.Context) []*item {
 	return nil
 }
 
-// fill returns how many items of the queue go into one batch, and whether that is a whole one.
+// fill returns how many items of the queue fit in one batch, and whether it is full.
 func (in *intake) fill() (count int, full bool) {
 	rows, bytes := 0, 0
 	for i, it := range in.queue {
@@ -159,7 +159,7 @@ func (in *intake) fill() (count int, full bool) {
 	return len(in.queue), rows >= in.batch.Rows || bytes >= in.batch.Bytes || !in.room()
 }
 
-// keep reports to the server at intervals that all items are being worked on, until ctx ends.
+// keep periodically extends the ack deadline of all items, until ctx ends.
 func (in *intake) keep(ctx context.Context, every time.Duration) {
 	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
 		in.mu.Lock()
@@ -169,7 +169,7 @@ func (in *intake) keep(ctx context.Context, every time.Duration) {
 		}
 		in.mu.Unlock()
 		for _, it := range mine {
-			_ = it.msg.InProgress() // it is delivered again at worst
+			_ = it.msg.InProgress() // at worst it is redelivered
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (in *intake) giveBack() {
 	in.mine, in.queue, in.bytes = map[*item]struct{}{}, nil, 0
 }
 
-// receive asks the stream for segments and hands them to in until ctx ends.
+// receive pulls segments from the stream into in until ctx ends.
 func (g *Ingester) receive(ctx context.Context, in *intake) {
 	for delay := firstRetry; ctx.Err() == nil; delay = min(2*delay, lastRetry) {
 		in.waitRoom(ctx)
@@ -195,7 +195,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 		}
 		g.note(err)
 		g.probe(err)
-		if errors.Is(err, jetstream.ErrStreamNotFound) { // the servers have lost all: hosts send it again
+		if errors.Is(err, jetstream.ErrStreamNotFound) { // the servers lost everything: hosts send it again
 			g.where.warn("the NATS servers have lost the stream %s with all that was in it; it is created again", streamName)
 			g.note(g.prepare(ctx))
 		}
@@ -203,7 +203,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 	}
 }
 
-// pull takes messages until there is no more space, and then those that were requested already.
+// pull receives messages until there is no space for more, and then those already requested.
 func (g *Ingester) pull(ctx context.Context, in *intake) error {
 	consumer, err := g.consumer(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (g *Ingester) pull(ctx context.Context, in *intake) error {
 		return err
 	}
 	defer messages.Stop()
-	turned, release := g.guarded(ctx, "") // a server that came back may have lost the consumer
+	turned, release := g.guarded(ctx, "") // a restarted server may have lost the consumer
 	defer release()
 	defer context.AfterFunc(turned, messages.Drain)()
 	for {
@@ -232,7 +232,7 @@ func (g *Ingester) pull(ctx context.Context, in *intake) error {
 	}
 }
 
-// consumer returns the one that all ingesters share, made if it is missing.
+// consumer returns the consumer that all ingesters share, created if it does not exist.
 func (g *Ingester) consumer(ctx context.Context) (consumer jetstream.Consumer, err error) {
 	err = g.api(ctx, "$JS.API.CONSUMER.INFO."+streamName+"."+consumerName, func(ctx context.Context) (err error) {
 		consumer, err = g.js.Consumer(ctx, streamName, consumerName)
@@ -252,12 +252,12 @@ func (g *Ingester) consumer(ctx context.Context) (consumer jetstream.Consumer, e
 
 func checkConsumer(c jetstream.ConsumerConfig) error {
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver > 0 || c.FilterSubject != "" || len(c.FilterSubjects) > 0 {
-		return hinted(fmt.Errorf("%w: its consumer %s gives up segments or leaves some out", ErrStream, consumerName), "remove the consumer: it is created again with the right settings")
+		return hinted(fmt.Errorf("%w: its consumer %s drops or skips segments", ErrStream, consumerName), "remove the consumer: it is created again with the right settings")
 	}
 	return nil
 }
 
-// read makes an item of a message, with what speaks against it.
+// read makes an item of a message, with any error.
 func (g *Ingester) read(m jetstream.Msg) *item {
 	it := &item{msg: m, id: m.Headers().Get(jetstream.MsgIDHeader), size: len(m.Data()), at: time.Now(), repair: isRepair(m.Headers())}
 	if meta, err := m.Metadata(); err == nil && meta.NumDelivered > 1 {

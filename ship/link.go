@@ -17,30 +17,30 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// link is a connection to external servers that outlives each of them.
+// link is a connection to external servers, which survives the loss of each.
 type link struct {
 	config     Config
 	conn       *nats.Conn
 	js         jetstream.JetStream
 	reconnects atomic.Uint64
-	inflight   atomic.Int64 // bytes of messages without an answer
+	inflight   atomic.Int64 // bytes of unanswered messages
 
 	closing     atomic.Bool
 	stopHelpers context.CancelFunc // nil if there are none
 	helpers     sync.WaitGroup
 
 	guarding sync.Mutex          // guards guards
-	guards   map[*guard]struct{} // requests under way
+	guards   map[*guard]struct{} // active requests
 }
 
-// guard ends a request early that would otherwise be without an answer: because the server does not permit it, or
-// because the connection is lost or remade (errTurned).
+// guard ends a request early that would get no answer: because the server does not permit it, or
+// because the connection is lost or replaced (errTurned).
 type guard struct {
 	subject string
 	cancel  context.CancelCauseFunc
 }
 
-// connect tries all servers until one takes us in, an error shows that none ever will, or ctx ends.
+// connect tries all servers until one accepts the connection, an error is permanent, or ctx ends.
 func connect(ctx context.Context, c Config) (*link, error) {
 	options, err := c.options()
 	if err != nil {
@@ -72,7 +72,7 @@ func connect(ctx context.Context, c Config) (*link, error) {
 	return l, nil
 }
 
-// explain adds what to do to an error of a connection, if it is one that time does not heal.
+// explain adds the remedy to a permanent error of a connection.
 func (c Config) explain(err error) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -80,17 +80,17 @@ func (c Config) explain(err error) error {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
-		return hinted(err, "the server's certificate is signed by another CA: set the CA file to that of the one who signed it")
+		return hinted(err, "the server's certificate is signed by another CA: set the CA file to the CA that signed it")
 	case errors.As(err, &host):
-		return hinted(err, "use a name in the URL that the server's certificate has, or give the server one with this name")
+		return hinted(err, "use a name in the URL that the server's certificate has, or issue the server a certificate with this name")
 	case errors.As(err, &invalid):
-		return hinted(err, "renew the server's certificate, and look at the clocks of both sides")
+		return hinted(err, "renew the server's certificate, and check the clocks of both machines")
 	case errors.As(err, &record), errors.Is(err, nats.ErrSecureConnWanted):
-		return hinted(err, "the server does not speak TLS: give it a tls block, or use nats:// and no CA")
+		return hinted(err, "the server does not use TLS: add a tls block to its configuration, or use nats:// and no CA")
 	case errors.Is(err, nats.ErrSecureConnRequired):
-		return hinted(err, "the server wants TLS: use tls:// and set the CA file")
+		return hinted(err, "the server requires TLS: use tls:// and set the CA file")
 	case strings.Contains(err.Error(), "tls: ") && strings.Contains(err.Error(), "certificate"):
-		return hinted(err, "the server wants a client certificate from a CA that it knows: set certificate and key")
+		return hinted(err, "the server requires a client certificate of a CA that it trusts: set certificate and key")
 	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return hinted(err, "renew the credentials file")
 	case errors.Is(err, nats.ErrAuthorization):
@@ -99,7 +99,7 @@ func (c Config) explain(err error) error {
 	return err
 }
 
-// violation finds the subject in what the server says of a permission.
+// violation finds the subject in the server's permission error.
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
 // failed is called with the server's asynchronous errors.
@@ -122,8 +122,8 @@ func (l *link) failed(err error) {
 	}
 }
 
-// guarded returns a context that ends, with the cause, if the server forbids subject or the
-// connection turns.
+// guarded returns a context that is canceled, with the cause, if the server denies subject or the
+// connection is replaced.
 func (l *link) guarded(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g := &guard{subject: subject, cancel: cancel}
@@ -138,7 +138,7 @@ func (l *link) guarded(ctx context.Context, subject string) (context.Context, co
 	}
 }
 
-// api makes a request to JetStream under subject's guard, distinguishes a denial from a missing answer, and gives up
+// api makes a request to JetStream under subject's guard, distinguishes a denial from a missing answer, and times out
 // after requestTimeout.
 func (l *link) api(ctx context.Context, subject string, request func(context.Context) error) error {
 	return l.try(ctx, subject, requestTimeout, request)
@@ -162,10 +162,10 @@ func (l *link) try(ctx context.Context, subject string, timeout time.Duration, r
 
 const requestTimeout = 10 * time.Second
 
-// errTurned is the cause of requests that ended because the connection went or came.
+// errTurned is the cause of requests that were canceled because the connection was lost or replaced.
 var errTurned = errors.New("the connection to the NATS server was lost or replaced")
 
-// wake ends all guarded requests: their answers will not come, or a repeat will get one now.
+// wake cancels all guarded requests: their answers are lost, or a retry can get one now.
 func (l *link) wake() {
 	l.guarding.Lock()
 	defer l.guarding.Unlock()
@@ -174,20 +174,20 @@ func (l *link) wake() {
 	}
 }
 
-// rest returns after d, when the connection turns or at the end of ctx.
+// rest returns after d, when the connection is replaced or at the end of ctx.
 func (l *link) rest(ctx context.Context, d time.Duration) {
 	guarded, done := l.guarded(ctx, "")
 	defer done()
 	pause(guarded, d)
 }
 
-// probe checks that the server is alive, after a request that it did not answer, and connects to another one if it is
-// not. Pings detect that too, later.
+// probe checks that the server is alive, after a request that it did not answer, and reconnects if it is
+// not. Pings would detect that later.
 func (l *link) probe(err error) {
 	timeout := probeTimeout
 	switch {
 	case errors.Is(err, jetstream.ErrNoHeartbeat):
-		timeout = pullHeartbeat // the sign may be behind a long message
+		timeout = pullHeartbeat // the answer may wait behind a long message
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		timeout += time.Duration(l.inflight.Load()) * time.Second / slowest
 	default:
@@ -200,7 +200,7 @@ func (l *link) probe(err error) {
 
 const (
 	probeTimeout = 2 * time.Second
-	// slowest is the bytes in a second that a way has to carry for its silence not to be taken for its end.
+	// slowest is the minimum rate of a connection in bytes per second: a slower one counts as broken.
 	slowest = 64 << 10
 )
 
@@ -214,7 +214,7 @@ func (l *link) close() {
 	l.wake()
 }
 
-// jitter returns between d/2 and d, so that many clients do not come in the same moment.
+// jitter returns a time between d/2 and d, so that clients do not act simultaneously.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // pause returns after d or at the end of ctx.

@@ -25,7 +25,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestMain also is the other processes of the tests: see process_test.go.
+// TestMain also runs the child processes of the tests: see process_test.go.
 func TestMain(m *testing.M) {
 	if role := os.Getenv("CUSTODY_SHIP_ROLE"); role != "" {
 		os.Exit(play(role))
@@ -62,12 +62,12 @@ func serverBinary(t testing.TB) string {
 	return built.path
 }
 
-// natsServer is a real nats-server in a process of its own, at an address in 127/8 of its own.
+// natsServer is a real nats-server in a separate process, at a unique address in 127/8.
 type natsServer struct {
 	t    testing.TB
 	addr string
 	dir  string
-	wrap []string // a command before the server's, such as ip netns exec
+	wrap []string // a prefix of the server's command, such as ip netns exec
 	cmd  *exec.Cmd
 }
 
@@ -97,18 +97,18 @@ func (s *natsServer) configure(jetstream, conf string) {
 func (s *natsServer) url() string     { return "nats://" + s.addr + ":4222" }
 func (s *natsServer) monitor() string { return "http://" + s.addr + ":8222" }
 
-// start starts the process and does not wait until it is up.
+// start starts the process without waiting until it is ready.
 func (s *natsServer) start() {
 	s.t.Helper()
 	args := append(append([]string{}, s.wrap...), serverBinary(s.t), "-c", s.dir+"/nats.conf", "-l", s.dir+"/log")
 	s.cmd = exec.Command(args[0], args[1:]...)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test die itself
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the test is killed
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// kill is kill -9; it waits for the process.
+// kill kills the process with SIGKILL and waits for it.
 func (s *natsServer) kill() {
 	if s.cmd == nil {
 		return
@@ -118,7 +118,7 @@ func (s *natsServer) kill() {
 	s.cmd = nil
 }
 
-// conn is a connection beside the code under test.
+// conn is a connection without the code under test.
 func (s *natsServer) conn(options ...nats.Option) *nats.Conn {
 	s.t.Helper()
 	options = append([]nats.Option{nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond)}, options...)
@@ -138,7 +138,7 @@ func (s *natsServer) conn(options ...nats.Option) *nats.Conn {
 	return c
 }
 
-// waitFor repeats f until it works, for 20 s.
+// waitFor repeats f until it succeeds, for 20 s.
 func waitFor(t testing.TB, f func() error) error {
 	t.Helper()
 	return waitLong(t, 20*time.Second, f)
@@ -171,7 +171,7 @@ func dial(t testing.TB, c Config) *Remote {
 	return r
 }
 
-// ingester runs an ingester until the test ends, or the function that it returns is called.
+// ingester runs an ingester until the test ends, or the returned function is called.
 func ingester(t testing.TB, c Config, s Store, o IngestOptions) (*Ingester, func()) {
 	t.Helper()
 	g := NewIngester(c, s, o)
@@ -216,7 +216,7 @@ func hostKey(t testing.TB, host string) (note.Signer, note.Verifier) {
 	return signer, verifier
 }
 
-// sealedRun is a run of n records in segments of size, with manifests as the log has them.
+// sealedRun is a run of n records in segments of the given size, with the log's manifests.
 func sealedRun(t testing.TB, signer note.Signer, tenant, host, run string, n, size int) []store.Segment {
 	t.Helper()
 	return sealFrames(t, signer, tenant, host, run, storetest.Frames(run, storetest.Events(n)), size)
@@ -258,7 +258,7 @@ func hashes(leaves [][32]byte) []merkle.Hash {
 	return all
 }
 
-// rounds is how often a test with chance in it is repeated: few times, or CUSTODY_ROUNDS.
+// rounds returns how often a randomized test is repeated: a few times, or CUSTODY_ROUNDS.
 func rounds(few int) int {
 	if n, err := strconv.Atoi(os.Getenv("CUSTODY_ROUNDS")); err == nil && n > 0 {
 		return n
@@ -266,7 +266,7 @@ func rounds(few int) int {
 	return few
 }
 
-// wantExactly fails unless the store has each of the run's records once, as they were sent, and its whole chain.
+// wantExactly fails unless the store has each of the run's records once, as sent, and its complete chain.
 func wantExactly(t testing.TB, s store.Store, segs []store.Segment) {
 	t.Helper()
 	tenant, run := segs[0].Tenant, segs[0].Run

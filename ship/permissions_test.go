@@ -68,7 +68,7 @@ func startFleet(t testing.TB) *fleet {
 	return f
 }
 
-// TestConfiguration has the server itself read the configuration of the documentation.
+// TestConfiguration: the server parses the configuration of the documentation.
 func TestConfiguration(t *testing.T) {
 	ca, dir := newAuthority(t), t.TempDir()
 	ca.issue("server", serverCert("127.0.0.1"))
@@ -94,7 +94,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestWatcherPermissions: a watcher sees the tail of its tenant's runs, and asks the store; it may not publish.
+// TestWatcherPermissions: a watcher sees the tail of its tenant's runs, and may ask the store; it may not publish.
 func TestWatcherPermissions(t *testing.T) {
 	f := startFleet(t)
 	ingester(t, f.as(f.ingest, "", ""), openStore(t), IngestOptions{})
@@ -144,7 +144,7 @@ func (f *fleet) as(seed, tenant, host string) Config {
 	return c
 }
 
-// TestPermissions: with the permissions of the documentation every client can do its own work, and not another's.
+// TestPermissions: with the permissions of the documentation every client can do its work, and not another's.
 func TestPermissions(t *testing.T) {
 	f := startFleet(t)
 	signer, _ := hostKey(t, "h1")
@@ -189,7 +189,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestPermissionsBeneath tries what this code never does, with the thief's key: the server has to say no.
+// TestPermissionsBeneath tries operations that this code never does, with the thief's key: the server must deny them.
 func TestPermissionsBeneath(t *testing.T) {
 	f := startFleet(t)
 	ingester(t, f.as(f.ingest, "", ""), openStore(t), IngestOptions{})
@@ -250,7 +250,7 @@ func TestNKey(t *testing.T) {
 	wantHint(t, f.as(f.host, "acme", "h1"), "chmod 600")
 }
 
-// TestNoPermission: a host that may do nothing hears it when it publishes, an ingester when it begins.
+// TestNoPermission: a host without permissions gets an error when it publishes, an ingester when it starts.
 func TestNoPermission(t *testing.T) {
 	f := startFleet(t)
 	signer, _ := hostKey(t, "h1")
@@ -264,7 +264,7 @@ func TestNoPermission(t *testing.T) {
 	if err := Ingest(ctx, f.as(f.nothing, "", ""), openStore(t), IngestOptions{}); !errors.Is(err, ErrDenied) {
 		t.Errorf("Ingest: %v", err)
 	}
-	// A host whose inbox is another's gets no answers.
+	// A host that uses another host's inbox gets no answers.
 	r = dial(t, f.as(f.host, "acme", "h1"))
 	r.Close()
 	if _, err := Dial(ctx, f.as(f.host, "acme", "h2")); err != nil && !errors.Is(err, ErrDenied) {
@@ -272,7 +272,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// TestMissingStream: a client that may look the stream up but not make it gets an error with that cause.
+// TestMissingStream: a client that may look up the stream but not create it gets an error with that cause.
 func TestMissingStream(t *testing.T) {
 	seed, public := nkey(t)
 	s := startNATS(t, alwaysSync, fmt.Sprintf(`accounts { CUSTODY { jetstream: enabled, users: [ { nkey: %s, permissions: {

@@ -21,11 +21,11 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// The other processes of these tests are this test's binary again, with a role:
+// The child processes of these tests run this test binary again, with a role:
 //
-//	host    publishes the segments in a directory, in order and from the first on, says each that
-//	        was acknowledged on a line, waits until the store has all, and ends; it may send again what
-//	        the store does not have after a while, as a host does
+//	host    publishes the segments in a directory in order, prints a line for each that
+//	        was acknowledged, waits until the store has all, and ends; after a while it may send again what
+//	        the store does not have, as a host does
 //	ingest  is an ingester into a SQLite store, which may kill itself right after a commit
 //
 // play returns the exit status.
@@ -89,7 +89,7 @@ func playHost(c Config, dir string, again bool) error {
 	return r.Drain(ctx)
 }
 
-// reconcile sends again what the store does not have of segs.
+// reconcile sends the segments of segs that the store does not have again.
 func reconcile(ctx context.Context, r *Remote, segs []store.Segment) (n int, err error) {
 	has := map[string]map[uint64]Held{}
 	for _, seg := range segs {
@@ -140,26 +140,26 @@ func playIngest(c Config, path string, die int) error {
 	return Ingest(context.Background(), c, &deadly{db, die}, IngestOptions{AckWait: time.Second, Batch: Batch{Rows: 100, Idle: 10 * time.Millisecond}})
 }
 
-// process is one of those, started again whenever it has died before its work was done.
+// process is such a child, restarted whenever it ends before its work is done.
 type process struct {
 	t    *testing.T
 	role string
 	env  []string
-	wrap []string // a command before it
+	wrap []string // a prefix of its command
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	cmd     *exec.Cmd
-	acked   int // greatest number said on a line, and one
+	acked   int // greatest number printed on a line, plus one
 	stderr  strings.Builder
 	stopped bool
 	started int
-	done    chan struct{} // closed when it has ended by itself, without an error
+	done    chan struct{} // closed when it has ended normally
 	ended   sync.WaitGroup
 }
 
 func begin(t *testing.T, role string, env ...string) *process { return beginIn(t, nil, role, env...) }
 
-// beginIn begins it behind another command.
+// beginIn starts it with a prefix of its command.
 func beginIn(t *testing.T, wrap []string, role string, env ...string) *process {
 	p := &process{t: t, role: role, wrap: wrap, env: append(env, "CUSTODY_SHIP_ROLE="+role), done: make(chan struct{})}
 	p.ended.Go(p.run)
@@ -173,7 +173,7 @@ func (p *process) run() {
 	}
 }
 
-// once runs the process to its end and reports whether to start it again.
+// once runs the process to its end and reports whether to restart it.
 func (p *process) once() bool {
 	args := append(append([]string{}, p.wrap...), os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)
@@ -187,7 +187,7 @@ func (p *process) once() bool {
 		cmd.Env = append(cmd.Env, "CUSTODY_SHIP_DIE=") // once
 	}
 	cmd.Stderr = &p.stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test die itself
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the test is killed
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -224,7 +224,7 @@ func (p *process) stop() {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
-	for range 3 { // one may have been about to start
+	for range 3 { // it may be restarting
 		p.kill()
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -242,7 +242,7 @@ func (p *process) wait(d time.Duration) {
 	}
 }
 
-// waitAcked waits until so many segments were acknowledged.
+// waitAcked waits until that many segments were acknowledged.
 func (p *process) waitAcked(n int) {
 	p.t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -273,8 +273,8 @@ func writeSegments(t testing.TB, segs []store.Segment) string {
 	return dir
 }
 
-// TestKilled kills the host, the server (always in sync) and one of two ingesters at random
-// moments while segments flow; in the end the store has each record exactly once.
+// TestKilled kills the host, the server (sync_interval always) and one of two ingesters at random
+// moments while segments are sent; in the end the store has each record exactly once.
 func TestKilled(t *testing.T) {
 	signer, _ := hostKey(t, "h1")
 	s := startNATS(t, alwaysSync, "")
@@ -321,8 +321,8 @@ func killOne(s *natsServer, host *process, ingesters []*process) string {
 	}
 }
 
-// TestKilledBetween kills an ingester between commit and ack, each of three times, and the host between a
-// publish and its acknowledgement: it sends the same again, and the store has it once.
+// TestKilledBetween kills an ingester between commit and ack, three times, and the host between a
+// publish and its acknowledgement: the host sends the segment again, and the store has it once.
 func TestKilledBetween(t *testing.T) {
 	signer, verifier := hostKey(t, "h1")
 	for round := range rounds(3) {
@@ -355,8 +355,8 @@ func TestKilledBetween(t *testing.T) {
 	}
 }
 
-// TestSlowStore: a commit that takes longer than AckWait is not done twice, and one that fails for longer is done once
-// the store is back.
+// TestSlowStore: a commit that takes longer than AckWait is not repeated, and one that fails for longer is done once
+// the store is available again.
 func TestSlowStore(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -376,7 +376,7 @@ func TestSlowStore(t *testing.T) {
 		return nil
 	}}
 	g, _ := ingester(t, s.config(), slow, IngestOptions{AckWait: time.Second, Batch: Batch{Rows: 50}})
-	ingester(t, s.config(), slow, IngestOptions{AckWait: time.Second, Batch: Batch{Rows: 50}}) // would be glad to take over
+	ingester(t, s.config(), slow, IngestOptions{AckWait: time.Second, Batch: Batch{Rows: 50}}) // would take over a redelivered message
 	r := dial(t, s.config())
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 500, 10)
 	send(t, r, segs...)

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Remote carries segments to a NATS cluster elsewhere, where an Ingester takes them. It is safe for concurrent use.
+// Remote carries segments to an external NATS cluster, from which an Ingester reads them. It is safe for concurrent use.
 //
 //	             +-- full, no leader, no server, no answer: same id again --+
 //	             v                                                         |
@@ -22,35 +22,35 @@ import (
 //	             +--> not permitted, too large: error       +--> refused: Drain reports it
 type Remote struct {
 	*link
-	turns [32]chan struct{} // one publish at a time of each run: segments keep their order
+	turns [32]chan struct{} // one publish at a time for each run: segments keep their order
 
-	room                    // its lock guards what follows
+	room                    // its lock guards the fields below
 	sent    map[string]sent //  segments that the store may not have yet, by message id
 	refused refusals        // reported by Drain
-	failing error           // why the last question or publish did not work, nil if it did
-	counts  Stats           // without what is looked up when it is asked for
+	failing error           // of the last question or publish, nil if it succeeded
+	counts  Stats           // without the fields that Stats computes
 }
 
-// sent is a segment that the stream has.
+// sent is a segment in the stream.
 type sent struct {
 	held        Held
 	tenant, run string
 	size        int
 	at          time.Time
-	repair      bool // the store has its manifest already, which therefore says nothing
-	duplicate   bool // the stream had it before; the store may be done with it long since
+	repair      bool // the store already has its manifest, so an answer about manifests does not show whether it is repaired
+	duplicate   bool // the stream had it before; it may long be stored
 }
 
-// publishTimeout is how long a first attempt may take, and a second more for each MiB. Later ones
+// publishTimeout bounds a first attempt, plus a second for each MiB. Later attempts
 // may take longer, up to maxPublishTimeout.
 const (
 	publishTimeout    = 2 * time.Second
 	maxPublishTimeout = 5 * time.Minute
 )
 
-// Dial connects to the servers in c and checks that the stream there keeps its messages. It waits for servers that
-// cannot be reached until ctx ends. Other errors are an *Error, whose Hint is the remedy. Once it is connected, Remote
-// finds the servers again however often they go.
+// Dial connects to the servers in c and checks that the stream there keeps its messages. It waits for unreachable
+// servers until ctx ends. Other errors are an *Error, whose Hint is the remedy. After that, Remote
+// reconnects whenever a connection is lost.
 func Dial(ctx context.Context, c Config) (*Remote, error) {
 	l, err := connect(ctx, c)
 	if err != nil {
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, c Config) (*Remote, error) {
 	for i := range r.turns {
 		r.turns[i] = make(chan struct{}, 1)
 	}
-	// A host need not be allowed to see the stream: ingesters check it too.
+	// A host need not be permitted to inspect the stream: ingesters check it too.
 	if err := l.prepare(ctx); err != nil && (!errors.Is(err, ErrDenied) || errors.Is(err, ErrStream)) {
 		l.close()
 		return nil, fmt.Errorf("use NATS at %s: %w", c.servers(), err)
@@ -73,22 +73,22 @@ func Dial(ctx context.Context, c Config) (*Remote, error) {
 	return r, nil
 }
 
-// Close ends the connection. What was acknowledged is on the servers' disks.
+// Close closes the connection. Acknowledged segments are on the servers' disks.
 func (r *Remote) Close() {
 	r.room.close()
 	r.link.close()
 }
 
-// Publish hands a segment over. It returns when the stream has it on disk, and until then tries
-// again: while servers are away, have no leader or the stream is full. Publishing a segment
-// again is harmless. An error is of ctx, ErrClosed, or final: an *Error or store.ErrMalformed.
+// Publish publishes a segment. It returns when the stream has it on disk, and retries until then:
+// while servers are unavailable, have no leader or the stream is full. Publishing a segment
+// again is harmless. An error is of ctx, ErrClosed, or permanent: an *Error or store.ErrMalformed.
 // A segment without tenant and host gets those of the Config.
 func (r *Remote) Publish(ctx context.Context, seg store.Segment) error {
 	return r.publish(ctx, seg, false)
 }
 
-// Republish publishes a segment that the store has incompletely or altered: the stream treats it as a new message, and
-// the ingester has the store repair its rows.
+// Republish publishes a segment that is incomplete or altered in the store: the stream treats it as a new message, and
+// the ingester makes the store repair its rows.
 func (r *Remote) Republish(ctx context.Context, seg store.Segment) error {
 	return r.publish(ctx, seg, true)
 }
@@ -152,7 +152,7 @@ func heldAs(seg store.Segment) Held {
 	return Held{Index: seg.Index, First: seg.First, Last: seg.Last, Manifest: digest(seg.Manifest), Root: seg.Root, Count: uint64(len(seg.Frames))}
 }
 
-// insist publishes until the stream has it, ctx ends or an error is final.
+// insist publishes until the stream has it, ctx ends or an error is permanent.
 func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
 	timeout := publishTimeout + time.Duration(len(msg.Data)>>20)*time.Second
 	warned := false
@@ -166,7 +166,7 @@ func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err
 		r.setFailing(err)
 		switch {
 		case err == nil && warned:
-			r.config.warn("the NATS servers take segments again")
+			r.config.warn("the NATS servers accept segments again")
 			fallthrough
 		case err == nil || final(err):
 			return duplicate, err
@@ -182,7 +182,7 @@ func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err
 	}
 }
 
-// attempt publishes once, and gives up when the connection turns: the answer is lost then.
+// attempt publishes once, and gives up when the connection is replaced: the answer is lost then.
 func (r *Remote) attempt(ctx context.Context, msg *nats.Msg, timeout time.Duration) (duplicate bool, err error) {
 	r.inflight.Add(int64(len(msg.Data)))
 	defer r.inflight.Add(-int64(len(msg.Data)))
@@ -194,7 +194,7 @@ func (r *Remote) attempt(ctx context.Context, msg *nats.Msg, timeout time.Durati
 	return duplicate, explainPublish(err)
 }
 
-// explainPublish makes an *Error of what trying again does not help against.
+// explainPublish makes an *Error of a permanent error.
 func explainPublish(err error) error {
 	var api *jetstream.APIError
 	switch {
@@ -227,7 +227,7 @@ func (r *Remote) setFailing(err error) {
 	r.failing = err
 }
 
-// track counts a segment as under way and reports whether it was not before.
+// track counts a segment as pending and reports whether it was not pending before.
 func (r *Remote) track(id string, s sent) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,7 @@ func drainRemote(t testing.TB, r *Remote, d time.Duration) error {
 	return r.Drain(ctx)
 }
 
-// TestOverTheWire: two runs, an ingester, exactly what was sent, and what Stored says of it.
+// TestOverTheWire: two runs, an ingester, exactly what was sent, and the answer of Stored.
 func TestOverTheWire(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, verifier := hostKey(t, "h1")
@@ -83,7 +83,7 @@ func TestOverTheWire(t *testing.T) {
 	}
 }
 
-// TestFullStream: a publisher waits for space, and goes on when the ingester has made some.
+// TestFullStream: a publisher waits for space, and continues when the ingester has freed some.
 func TestFullStream(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -126,7 +126,7 @@ func TestFullStream(t *testing.T) {
 	wantExactly(t, db, segs)
 }
 
-// TestRepublish: what the store has lost reaches it again, though the stream saw it a moment ago.
+// TestRepublish: a segment that the store has lost reaches it again, although the stream had it a moment ago.
 func TestRepublish(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -155,7 +155,7 @@ func TestRepublish(t *testing.T) {
 	wantExactly(t, db, segs)
 }
 
-// TestDialWaits: a server that comes up later is no error, and for one that never does the error has the cause.
+// TestDialWaits: a server that starts later is not an error; for one that never starts the error has the cause.
 func TestDialWaits(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	server.kill()
@@ -174,7 +174,7 @@ func TestDialWaits(t *testing.T) {
 	<-dialled
 }
 
-// TestServerAway: publishing waits for the server, warns once, and goes on.
+// TestServerAway: publishing waits for the server, warns once, and continues.
 func TestServerAway(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -246,7 +246,7 @@ func TestNoIngester(t *testing.T) {
 	}
 }
 
-// largest is a run with a segment that is as large as one of the log can be.
+// largest is a run with a segment of the maximum size.
 func largest(t testing.TB, signer note.Signer, run string) []store.Segment {
 	t.Helper()
 	frames := storetest.Frames(run, storetest.Events(8))
@@ -278,7 +278,7 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestServersLoseAll: the stream is gone with all that it had acknowledged; the host detects that, and sends it again.
+// TestServersLoseAll: the stream loses everything that it had acknowledged; the host detects that, and sends it again.
 func TestServersLoseAll(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -305,7 +305,7 @@ func TestServersLoseAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.start()
-	g, _ := ingester(t, c, db, IngestOptions{}) // makes the stream
+	g, _ := ingester(t, c, db, IngestOptions{}) // creates the stream
 	if err := drainRemote(t, r, time.Second); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Drain: %v", err)
 	}
@@ -317,7 +317,7 @@ func TestServersLoseAll(t *testing.T) {
 	}
 	wantExactly(t, db, segs)
 
-	// Again, under an ingester that is at work.
+	// Again, with an active ingester.
 	server.kill()
 	if err := os.RemoveAll(server.dir + "/js"); err != nil {
 		t.Fatal(err)

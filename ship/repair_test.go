@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// untrue is seg with its manifest and other rows, as an altered store has it.
+// untrue is seg with its manifest and other rows, like in an altered store.
 func untrue(seg store.Segment) store.Segment {
 	seg.Frames = slices.Clone(seg.Frames)
 	seg.Frames[3].Salt[0]++
@@ -20,7 +20,7 @@ func untrue(seg store.Segment) store.Segment {
 	return seg
 }
 
-// TestRepairHere: the transport in this process has the store repair what was altered.
+// TestRepairHere: the transport in this process makes the store repair what was altered.
 func TestRepairHere(t *testing.T) {
 	tr, f := start(t, nil)
 	segs := storetest.Run("r-1", 50, 10)
@@ -40,7 +40,7 @@ func TestRepairHere(t *testing.T) {
 	storetest.WantRecords(t, f2.Store, "r-1", segs)
 }
 
-// TestRepairThere: the ingester repairs what it has checked, and Drain waits for the rows. A segment that differs from
+// TestRepairThere: the ingester repairs verified segments, and Drain waits for the rows. A segment that differs from
 // its manifest is refused, and changes nothing.
 func TestRepairThere(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
@@ -78,7 +78,7 @@ func TestRepairThere(t *testing.T) {
 	wantExactly(t, db, segs)
 }
 
-// TestRepairAsked: an answer from the manifests alone does not settle a repair.
+// TestRepairAsked: an answer from the manifests alone does not complete a repair.
 func TestRepairAsked(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")

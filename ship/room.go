@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// room bounds the bytes under way. Callers wait for space in it, or for a change of other state that they guard with
-// its lock.
+// room bounds the bytes of pending messages. Callers wait for space in it, or for a change of other state that its
+// lock guards.
 type room struct {
 	limit int
 
-	mu      sync.Mutex // guards what follows, and state of the owner
+	mu      sync.Mutex // guards the fields below, and state of the owner
 	changed chan struct{}
 	held    int
 	closed  bool
 }
 
-// enter waits until size fits, or nothing is held, and takes it.
+// enter waits until size fits, or room is empty, and takes the space.
 func (r *room) enter(ctx context.Context, size int) error {
 	return r.wait(ctx, func() bool {
 		fits := r.held == 0 || r.held+size <= r.limit
@@ -59,7 +59,7 @@ func (r *room) wait(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// signal wakes all that wait. The caller holds mu.
+// signal wakes all waiters. The caller holds mu.
 func (r *room) signal() {
 	if r.changed != nil {
 		close(r.changed)
@@ -67,7 +67,7 @@ func (r *room) signal() {
 	}
 }
 
-// close makes all that wait, now or later, return ErrClosed.
+// close makes all waiters, now or later, return ErrClosed.
 func (r *room) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,20 +18,20 @@ const (
 	streamName   = "CUSTODY"
 	consumerName = "ingest"
 
-	// maxHeld bytes of segments wait in the stream; then Publish waits.
+	// maxHeld bounds the bytes of segments in the stream; beyond it Publish waits.
 	maxHeld = 64 << 20
-	// maxMemory that JetStream may use is never reached, as Publish waits before.
+	// maxMemory is JetStream's limit, which is never reached, since Publish waits before.
 	maxMemory = 2 * maxHeld
 	// startTimeout bounds the server's start, which takes milliseconds.
 	startTimeout = 10 * time.Second
 	// ackWaitHere is for a store that hangs. One that fails returns an error immediately.
 	ackWaitHere = time.Minute
 	// duplicates with the same message id are dropped within this time; later
-	// ones reach the store, to which they are as harmless.
+	// ones reach the store, where they are harmless too.
 	duplicates = 2 * time.Minute
 )
 
-// embedded is a NATS server inside this process that listens nowhere, with a
+// embedded is a NATS server in this process that does not listen, with a
 // connection to it, the stream and the consumer.
 type embedded struct {
 	server   *server.Server
@@ -41,7 +41,7 @@ type embedded struct {
 	dir      string
 }
 
-// startEmbedded starts all parts. On an error nothing stays.
+// startEmbedded starts all parts. After an error it stops them.
 func startEmbedded(ctx context.Context) (e *embedded, err error) {
 	e = &embedded{}
 	defer func() {
@@ -67,7 +67,7 @@ func startEmbedded(ctx context.Context) (e *embedded, err error) {
 }
 
 // startServer starts the server alone. Although all its streams are in memory, JetStream
-// insists on a directory that it can write to; it is empty and gone once the server is up.
+// requires a writable directory; it is empty, and removed once the server has started.
 func (e *embedded) startServer() (err error) {
 	if e.dir, err = os.MkdirTemp("", "custody-transport-"); err != nil {
 		return err
@@ -100,10 +100,10 @@ func (e *embedded) configure(ctx context.Context) error {
 	_, err := e.stream.CreateStream(ctx, jetstream.StreamConfig{
 		Name:       streamName,
 		Subjects:   []string{segmentsFrom},
-		Storage:    jetstream.MemoryStorage, // the log is the truth
+		Storage:    jetstream.MemoryStorage, // the log has every segment
 		Retention:  jetstream.WorkQueuePolicy,
 		MaxBytes:   maxMemory,
-		Discard:    jetstream.DiscardNew, // a full stream refuses, it forgets nothing
+		Discard:    jetstream.DiscardNew, // a full stream refuses messages and drops none
 		MaxMsgSize: MaxMessage,
 		Duplicates: duplicates,
 	})
@@ -114,8 +114,8 @@ func (e *embedded) configure(ctx context.Context) error {
 		Durable:       consumerName,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       ackWaitHere,
-		MaxDeliver:    -1,          // a failing store gets a segment until it takes it
-		MaxAckPending: maxTogether, // one batch at a time: records appear in the store in their order
+		MaxDeliver:    -1,          // redelivered until the store has it
+		MaxAckPending: maxTogether, // one batch at a time: records appear in the store in order
 		MemoryStorage: true,
 	})
 	return err

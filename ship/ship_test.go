@@ -17,13 +17,13 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// faulty is a real store in front of which a fault is put.
+// faulty is a real store with injected faults.
 type faulty struct {
 	*sqlite.Store
 	mu    sync.Mutex
 	fault func(seg store.Segment) error // called under mu
-	order []uint64                      // first seq of what was committed
-	calls int                           // that committed something
+	order []uint64                      // first seqs of the committed segments
+	calls int                           // calls that committed something
 }
 
 func (f *faulty) Ingest(ctx context.Context, segs ...store.Segment) error {
@@ -94,7 +94,7 @@ func TestSegmentsArrive(t *testing.T) {
 	tr, f := start(t, nil)
 	segs := storetest.Run("r-1", 1000, 100)
 	publish(t, tr, segs...)
-	publish(t, tr, segs...) // while the first are under way or committed
+	publish(t, tr, segs...) // while the first are pending or committed
 	if err := drain(t, tr); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestSegmentsArrive(t *testing.T) {
 	}
 }
 
-// TestTogether publishes while the store is busy: what waited goes into it by few calls, in its order, and one
-// segment that it cannot take keeps none of the others from it.
+// TestTogether publishes while the store is busy: waiting segments are ingested by few calls, in order, and one
+// segment that the store refuses does not block the others.
 func TestTogether(t *testing.T) {
 	var busy sync.Mutex
 	busy.Lock()
@@ -136,7 +136,7 @@ func TestTogether(t *testing.T) {
 	if n := count(t, f, "r-1"); n != 200 {
 		t.Errorf("%d records, want 200", n)
 	}
-	// One, then at most 8 a call; those beside the one that is refused come one by one.
+	// One, then at most 8 a call; the batch with the refused one is ingested one by one.
 	if most := 1 + 2 + 8; f.calls > most || len(f.order) != len(segs) || !slices.IsSorted(f.order[:len(segs)-1]) {
 		t.Errorf("%d calls committed %v, want at most %d, in order", f.calls, f.order, most)
 	}
@@ -154,7 +154,7 @@ func TestRedelivery(t *testing.T) {
 		switch tries[seg.First] {
 		case 1, 2:
 			return errors.New("injected: store is away")
-		case 3: // it commits, and the process does not hear of it
+		case 3: // it commits, and the process gets no answer
 			if err := f.Store.Ingest(t.Context(), seg); err != nil {
 				return err
 			}
@@ -211,7 +211,7 @@ func TestDrainSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestFullStreamHoldsThePublisher publishes more than may be held while the store is stopped.
+// TestFullStreamHoldsThePublisher publishes more than the stream may hold while the store is stopped.
 func TestFullStreamHoldsThePublisher(t *testing.T) {
 	var open sync.Mutex
 	open.Lock()
@@ -283,7 +283,7 @@ func TestCloseAtOnce(t *testing.T) {
 	}
 }
 
-// TestNothingOnDisk checks that the server leaves no directory, and makes none later.
+// TestNothingOnDisk checks that the server leaves no directory, and creates none later.
 func TestNothingOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Stats are the figures of a transport or an ingester since it began. Not all have all.
+// Stats are the statistics of a transport or an ingester since it started. Some fields are not set by all.
 type Stats struct {
-	// What was published here, or was taken from the stream, and is not known to be in the store.
+	// Segments that were published here, or received from the stream, and are not known to be in the store.
 	Segments int
 	Bytes    int64
 	Oldest   time.Duration // age of the oldest of them, 0 if there are none
 
-	Published, PublishedBytes uint64 // segments that the stream has taken, and their messages' bytes
+	Published, PublishedBytes uint64 // segments accepted by the stream, and their messages' bytes
 	Stored, StoredRows        uint64 // segments, and for an ingester records, that the store has committed
-	Refused                   uint64 // segments that no store can take
-	Redelivered               uint64 // segments that came from the stream again
+	Refused                   uint64 // segments that no store can accept
+	Redelivered               uint64 // segments that the stream delivered again
 	Reconnects                uint64 // to the servers
-	StoreFailures             uint64 // commits that did not work and are tried again
+	StoreFailures             uint64 // failed commits, which are retried
 	Questions                 uint64 // answered
-	Dropped                   uint64 // records left out of live tails because the connection was too slow
+	Dropped                   uint64 // records omitted from live tails because the connection was too slow
 
 	Publish Latency // from Publish to the stream's acknowledgement
 	Commit  Latency // of Store.Ingest
-	// Failing is why segments do not move just now, "" if they do.
+	// Failing is why segments are not stored at the moment, "" if they are.
 	Failing string
 }
 
-// underway adds up what is not known to be in the store.
+// underway sums the segments that are not known to be in the store.
 func (s *Stats) underway(all map[string]sent) {
 	now := time.Now()
 	for _, one := range all {
@@ -38,7 +38,7 @@ func (s *Stats) underway(all map[string]sent) {
 	}
 }
 
-// Latency sums up how long something took.
+// Latency sums durations.
 type Latency struct {
 	Count     uint64
 	Sum, Last time.Duration
@@ -52,13 +52,13 @@ func (l *Latency) add(d time.Duration) {
 	l.Max = max(l.Max, d)
 }
 
-// refusals are why the store took some segments never: the first few, and the number of all.
+// refusals are the errors of segments that the store refused: the first few, and the total number.
 type refusals struct {
 	errs  []error
 	count int
 }
 
-// maxRefused errors are kept; of later ones only the number.
+// maxRefused bounds the stored errors; later ones are only counted.
 const maxRefused = 16
 
 func (r *refusals) add(err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// refusedStream keeps the segments that no store can take, for inspection. New ones replace old ones, and no tenant can
-// push out those of another.
+// refusedStream stores the segments that no store can accept, for inspection. New ones replace old ones, and no tenant
+// can displace those of another.
 const (
 	refusedStream    = "CUSTODY_REFUSED"
 	refusedBytes     = 1 << 30
@@ -19,7 +19,7 @@ const (
 	refusedAge       = 30 * 24 * time.Hour
 )
 
-// Codes of the JetStream API that nats.go has no names for.
+// Error codes of the JetStream API without a name in nats.go.
 const (
 	codeNoPeers       jetstream.ErrorCode = 10005
 	codeNotAvailable  jetstream.ErrorCode = 10008
@@ -40,7 +40,7 @@ func (l *link) streamConfig() jetstream.StreamConfig {
 		Subjects:   []string{segmentsFrom},
 		Storage:    jetstream.FileStorage,
 		Retention:  jetstream.WorkQueuePolicy,
-		Discard:    jetstream.DiscardNew, // a full stream refuses, it forgets nothing
+		Discard:    jetstream.DiscardNew, // a full stream refuses messages and drops none
 		MaxBytes:   size,
 		MaxMsgSize: MaxMessage,
 		Duplicates: duplicates,
@@ -73,11 +73,11 @@ func (l *link) replicas() int {
 	return 1
 }
 
-// prepare checks the server and the stream, and makes the stream if it is missing. It waits
-// for servers that are on their way up until ctx ends; what it returns then is final.
+// prepare checks the server and the stream, and creates the stream if it does not exist. It waits
+// for starting servers until ctx ends; any other error is permanent.
 func (l *link) prepare(ctx context.Context) error {
 	if n := l.conn.MaxPayload(); n < MaxMessage {
-		return hinted(fmt.Errorf("the NATS server takes messages of up to %d bytes, a segment can need %d", n, MaxMessage),
+		return hinted(fmt.Errorf("the NATS server accepts messages of up to %d bytes, a segment can need %d", n, MaxMessage),
 			"set max_payload: 16MB in the configuration of each server")
 	}
 	begin := time.Now()
@@ -93,11 +93,11 @@ func (l *link) prepare(ctx context.Context) error {
 	})
 }
 
-// patienceForJetStream is how long JetStream may be without an answer before it is taken for off: all servers that have
-// it may just be away.
+// patienceForJetStream is how long JetStream may not answer before it counts as disabled: all servers that have
+// it may be unavailable for a while.
 const patienceForJetStream = 2 * time.Second
 
-// persist repeats f while its error is one that time can heal.
+// persist repeats f while its error is transient.
 func (l *link) persist(ctx context.Context, f func() error) error {
 	for delay := firstReconnect; ; delay = min(2*delay, lastAsk) {
 		err := f()
@@ -112,7 +112,7 @@ func (l *link) persist(ctx context.Context, f func() error) error {
 	}
 }
 
-// stream returns what is known of a stream, made if it is missing.
+// stream returns the state of a stream, created if it does not exist.
 func (l *link) stream(ctx context.Context, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	var info *jetstream.StreamInfo
 	look := func(ctx context.Context) error {
@@ -135,8 +135,8 @@ func (l *link) stream(ctx context.Context, want jetstream.StreamConfig) (*jetstr
 	})
 	switch {
 	case errors.Is(err, ErrDenied):
-		return nil, hinted(fmt.Errorf("%w: it is missing, and this user may not make it: %w", ErrStream, err),
-			"start custody ingest once, whose user may make it, or allow this one to publish \"$JS.API.STREAM.CREATE.%s\"", want.Name)
+		return nil, hinted(fmt.Errorf("%w: it is missing, and this user may not create it: %w", ErrStream, err),
+			"start custody ingest once, whose user may create it, or allow this one to publish \"$JS.API.STREAM.CREATE.%s\"", want.Name)
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another process was faster
 		err = l.api(ctx, "$JS.API.STREAM.INFO."+want.Name, look)
 	}
@@ -158,14 +158,14 @@ func explainStream(name string, err error) error {
 	err = fmt.Errorf("stream %s: %w", name, err)
 	switch api.ErrorCode {
 	case codeNotClustered, codeNoPeers:
-		return hinted(err, "there are not servers enough for the replicas: set replicas to 1, or start more servers with JetStream")
+		return hinted(err, "there are too few servers for the replicas: set replicas to 1, or start more servers with JetStream")
 	case codeNoStorage, codeAccountLimits:
-		return hinted(err, "the servers have less room than the stream is to have: raise max_file_store, or set a smaller stream size")
+		return hinted(err, "the servers have less space than the stream needs: raise max_file_store, or set a smaller stream size")
 	}
 	return err
 }
 
-// check refuses a stream that can lose segments, and returns why.
+// check returns an error if the stream can lose segments.
 func (l *link) check(c jetstream.StreamConfig) error {
 	for _, rule := range []struct {
 		broken    bool
@@ -179,9 +179,9 @@ func (l *link) check(c jetstream.StreamConfig) error {
 		{c.NoAck, "it does not acknowledge", "acknowledgements"},
 		{c.PersistMode == jetstream.AsyncPersistMode, "it acknowledges before it has written", "the default persist mode"},
 		{c.AllowRollup, "a publisher can empty it", "rollups denied"},
-		{c.MaxMsgSize >= 0 && c.MaxMsgSize < MaxMessage, fmt.Sprintf("it takes messages of at most %d bytes, a segment can need %d", c.MaxMsgSize, MaxMessage), "no smaller limit of message sizes"},
-		{!covers(c.Subjects), fmt.Sprintf("it does not take %s", segmentsFrom), "that subject"},
-		{c.Sealed, "it is sealed", "a stream that takes messages"},
+		{c.MaxMsgSize >= 0 && c.MaxMsgSize < MaxMessage, fmt.Sprintf("it accepts messages of at most %d bytes, a segment can need %d", c.MaxMsgSize, MaxMessage), "no smaller limit of message sizes"},
+		{!covers(c.Subjects), fmt.Sprintf("it does not accept %s", segmentsFrom), "that subject"},
+		{c.Sealed, "it is sealed", "a stream that accepts messages"},
 	} {
 		if rule.broken {
 			return hinted(fmt.Errorf("%w: %s", ErrStream, rule.what), "give it %s, or remove it when it is empty: it is created again with the right settings", rule.fix)
@@ -202,7 +202,7 @@ func covers(subjects []string) bool {
 	return false
 }
 
-// prepareRefused makes the stream of what no store can take.
+// prepareRefused creates the stream of refused segments.
 func (l *link) prepareRefused(ctx context.Context) error {
 	return l.persist(ctx, func() error {
 		_, err := l.stream(ctx, refusedConfig(l.replicas()))

@@ -25,7 +25,7 @@ func TestMaxPayload(t *testing.T) {
 	wantHint(t, s.config(), "max_payload: 16MB")
 }
 
-// TestUnfitStreams: one that can lose segments is not used.
+// TestUnfitStreams: a stream that can lose segments is not used.
 func TestUnfitStreams(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	js, err := jetstream.New(s.conn())
@@ -53,7 +53,7 @@ func TestUnfitStreams(t *testing.T) {
 				change(&c)
 			}
 			_, err := js.CreateStream(t.Context(), c)
-			for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); { // the server still removes the one before
+			for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); { // the server is still removing the previous one
 				time.Sleep(50 * time.Millisecond)
 				_, err = js.CreateStream(t.Context(), c)
 			}
@@ -75,7 +75,7 @@ func TestUnfitStreams(t *testing.T) {
 	}
 }
 
-// TestUnfitConsumer: one that gives up segments is not used.
+// TestUnfitConsumer: a consumer that can lose segments is not used.
 func TestUnfitConsumer(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	dial(t, s.config())
@@ -95,7 +95,7 @@ func TestUnfitConsumer(t *testing.T) {
 	}
 }
 
-// TestSyncWarnings: what the monitoring endpoints say reaches Warn.
+// TestSyncWarnings: results of the monitoring endpoints are passed to Warn.
 func TestSyncWarnings(t *testing.T) {
 	lazy, always, none := startNATS(t, `sync_interval: "2m"`, ""), startNATS(t, alwaysSync, ""), startNATS(t, "", "")
 	for name, test := range map[string]struct{ monitor, words string }{

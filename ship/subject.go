@@ -7,18 +7,18 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Subjects say whom a message belongs to, so that the permissions of a NATS user can
-// keep tenants and hosts apart:
+// Subjects contain the tenant and host of a message, so that the permissions of a NATS user
+// separate tenants and hosts:
 //
-//	custody.v1.segment.<tenant>.<host>.<run>   segments; the stream CUSTODY takes them
-//	custody.v1.stored.<tenant>.<host>          the ingester to a host: what the store has now
+//	custody.v1.segment.<tenant>.<host>.<run>   segments; the stream CUSTODY stores them
+//	custody.v1.stored.<tenant>.<host>          the ingester to a host: what was committed
 //	custody.v1.ask.<tenant>                    questions about what the store has
-//	custody.v1.tail.<tenant>.<run>             records as they come, best effort
-//	custody.v1.refused.<tenant>                segments that no store can take; the stream CUSTODY_REFUSED takes them
+//	custody.v1.tail.<tenant>.<run>             new records, best effort
+//	custody.v1.refused.<tenant>                segments that no store can accept; the stream CUSTODY_REFUSED stores them
 //	custody.v1.inbox.<tenant>.<host>.>         answers to that host
 //
-// A name is one token: a dot, which would begin another, becomes an underscore, an underscore
-// an equals sign, and the empty name an underscore. No two names have the same token.
+// A name is one token: a dot, which would begin another, is encoded as an underscore, an underscore
+// as an equals sign, and the empty name as an underscore. No two names have the same token.
 const (
 	subjectRoot  = "custody.v1."
 	segmentRoot  = subjectRoot + "segment."
@@ -33,7 +33,7 @@ const (
 // subjectOf returns the subject of a segment.
 func subjectOf(tenant, host, run string) (string, error) {
 	if run == "" {
-		return "", fmt.Errorf("%w: a run has a name", store.ErrMalformed)
+		return "", fmt.Errorf("%w: a run must have a name", store.ErrMalformed)
 	}
 	return subject(segmentRoot, tenant, host, run)
 }
@@ -53,7 +53,7 @@ func subject(root string, names ...string) (string, error) {
 	return root, nil
 }
 
-// token returns a name in the form that a subject can hold.
+// token returns a name in the encoding of a subject.
 func token(name string) (string, bool) {
 	if name == "" {
 		return "_", true
@@ -86,14 +86,14 @@ func names(root, subject string, count int) ([]string, error) {
 			tokens[i] = unescaper.Replace(t)
 		}
 		if again, ok := token(tokens[i]); !ok || again != t {
-			return nil, fmt.Errorf("%w: subject %.200q holds no name", store.ErrMalformed, subject)
+			return nil, fmt.Errorf("%w: subject %.200q has no name", store.ErrMalformed, subject)
 		}
 	}
 	return tokens, nil
 }
 
-// messageID identifies a message's contents, for the server to drop repeats. A closing manifest has no records and so
-// no root of its own; its digest is used instead, which no other client can foresee.
+// messageID identifies a message's contents, for the server to drop duplicates. A closing manifest has no records and so
+// no root; its digest is used instead, which no other client can predict.
 func messageID(seg store.Segment) string {
 	if len(seg.Frames) == 0 {
 		return fmt.Sprintf("%s:manifest-%d:%x", seg.Run, seg.Index, digest(seg.Manifest))

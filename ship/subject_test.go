@@ -36,7 +36,7 @@ func TestSubjectsOfSegments(t *testing.T) {
 	}
 }
 
-// FuzzNames: every subject has at most one reading, which gives that subject again.
+// FuzzNames: every subject has at most one parse, and encoding it returns that subject again.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{"custody.v1.segment._.web-1_example_com.r-1", "custody.v1.segment.a=b.c.d", "custody.v1.segment....", "custody.v1.segment.a.b", ""} {
 		f.Add(s)

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// varz is what is read of a server's monitoring endpoint /varz.
+// varz is the used part of a server's monitoring endpoint /varz.
 type varz struct {
 	ID        string `json:"server_id"`
 	Name      string `json:"server_name"`
@@ -35,10 +35,10 @@ const (
 )
 
 // checkSync warns of servers that acknowledge a segment before it is on disk, and of those
-// of which that is not known. It works behind the caller, until close.
+// that it cannot check. It works in the background until close.
 func (l *link) checkSync(ctx context.Context) {
 	if l.config.Monitor == "" {
-		l.config.warn("nothing checks that the NATS servers write to disk before they acknowledge (sync_interval: always): set their monitoring endpoints")
+		l.config.warn("it is not checked that the NATS servers write to disk before they acknowledge (sync_interval: always): set their monitoring endpoints")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), monitorTimeout)
@@ -51,7 +51,7 @@ func (l *link) checkSync(ctx context.Context) {
 	})
 }
 
-// lookAtSync returns what is to be warned of, "" if all servers are as they have to be.
+// lookAtSync returns the warnings, "" if all servers are set correctly.
 func (c Config) lookAtSync(ctx context.Context, connected string) string {
 	client, err := c.monitorClient()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c Config) lookAtSync(ctx context.Context, connected string) string {
 			found = append(found, fmt.Sprintf("sync_interval of a NATS server cannot be checked: %v", err))
 			continue
 		case v.JetStream.Config == nil:
-			continue // a server without JetStream keeps nothing
+			continue // a server without JetStream stores nothing
 		case !v.JetStream.Config.SyncAlways:
 			found = append(found, fmt.Sprintf("NATS server %s writes to disk every %v only: a power failure can lose segments that it acknowledged: set jetstream { sync_interval: always }",
 				v.Name, v.JetStream.Config.SyncInterval))
@@ -108,7 +108,7 @@ func (c Config) monitorClient() (*http.Client, error) {
 func readVarz(ctx context.Context, client *http.Client, endpoint string) (v varz, err error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return v, fmt.Errorf("%.100q is no URL of a monitoring endpoint, such as http://nats.example.com:8222", endpoint)
+		return v, fmt.Errorf("%.100q is not a URL of a monitoring endpoint, such as http://nats.example.com:8222", endpoint)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("varz").String(), nil)
 	if err != nil {

@@ -21,31 +21,31 @@ import (
 //	count    uvarint
 //	count frames, as in a segment; the first step counts from 0
 //
-// Nothing may follow the last frame.
+// No bytes follow the last frame.
 const (
 	tailMagic = "CTL1"
 	tailEnd   = 1
 )
 
-// Bounds of a live tail.
+// Limits of a live tail.
 const (
-	maxTailQueue   = 2 << 20  // bytes that wait; then records are left out
-	maxTailMessage = 64 << 10 // bytes after which a message gets no further record
-	// tailBeat is how often a quiet tail sends its position, so that a watcher notices that it has missed the newest.
+	maxTailQueue   = 2 << 20  // maximum of queued bytes; beyond it records are dropped
+	maxTailMessage = 64 << 10 // size at which a message gets no further record
+	// tailBeat is how often an idle tail sends its position, so that a watcher notices that it has missed the newest records.
 	tailBeat = time.Second
 )
 
-// Tail sends a run's records to its watchers, as they come. It never waits: records that the connection cannot take are
-// left out, and watchers notice. It is safe for concurrent use.
+// Tail sends a run's new records to its watchers. It never blocks: it drops records that the connection cannot
+// carry, and watchers notice. It is safe for concurrent use.
 //
 //	Publish --> queue (bounded) --goroutine--> subject --> watchers
 type Tail struct {
 	conn    *nats.Conn
 	subject string
-	ended   chan struct{} // closed when the goroutine is done
+	ended   chan struct{} // closed when the goroutine has ended
 	wake    chan struct{} // holds one
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	queue   []store.Frame
 	size    int
 	dropped uint64
@@ -53,12 +53,12 @@ type Tail struct {
 	count   func(dropped uint64)
 }
 
-// Tail begins the live tail of a run. The caller ends it with Close.
+// Tail starts the live tail of a run. The caller must call Close.
 func (r *Remote) Tail(run string) *Tail {
 	t := &Tail{conn: r.conn, ended: make(chan struct{}), wake: make(chan struct{}, 1), count: r.countDropped}
 	subject, err := subject(tailRoot, r.config.Tenant, run)
 	if err != nil || run == "" {
-		t.closed = true // a run that cannot be called that is refused where it is published
+		t.closed = true // publishing the run's segments reports the invalid name
 		close(t.ended)
 		return t
 	}
@@ -73,8 +73,8 @@ func (r *Remote) countDropped(n uint64) {
 	r.counts.Dropped += n
 }
 
-// Publish sends frames, which are in order and behind those before, as far as it can, and returns immediately. It keeps
-// the frames' bytes for a while: they must not change.
+// Publish sends frames, which are in order and follow the previous ones, as far as possible, and returns immediately. It
+// keeps a reference to the frames' bytes for a while: they must not change.
 func (t *Tail) Publish(_ context.Context, frames []store.Frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *Tail) Publish(_ context.Context, frames []store.Frame) {
 	t.kick()
 }
 
-// Close sends what waits, announces the run's end to the watchers, and returns within seconds.
+// Close sends what is queued, announces the run's end to the watchers, and returns within seconds.
 func (t *Tail) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -130,7 +130,7 @@ func (t *Tail) run() {
 				last = frames[n-1].Seq
 			}
 			end := closed && n == len(frames)
-			// Without a connection it is lost; watchers learn of it from the next one.
+			// Without a connection it is lost; watchers notice with the next one.
 			_ = t.conn.Publish(t.subject, encodeTail(last, frames[:n], end))
 			frames = frames[n:]
 		}
@@ -141,7 +141,7 @@ func (t *Tail) run() {
 	}
 }
 
-// fit returns how many frames go into one message.
+// fit returns how many frames fit in one message.
 func fit(frames []store.Frame) int {
 	size := 0
 	for i, f := range frames {
@@ -188,18 +188,18 @@ func decodeTail(message []byte) (last uint64, frames []store.Frame, end bool, er
 	return last, frames, flags[0] == tailEnd, nil
 }
 
-// Missed is the error for records that the live tail left out: all with a seq greater than After and less than Before.
-// The store has them, or will.
+// Missed is the error for records that the live tail dropped: all with a seq greater than After and less than Before.
+// The store has them, or will have them.
 type Missed struct{ After, Before uint64 }
 
 // Error implements error.
 func (m *Missed) Error() string {
-	return fmt.Sprintf("the live tail left out records %d to %d", m.After+1, m.Before-1)
+	return fmt.Sprintf("the live tail dropped records %d to %d", m.After+1, m.Before-1)
 }
 
-// Watch yields a run's records as they come, in order, each once, until the run ends, ctx ends or the caller stops. For
-// earlier records and for lost ones it yields a *Missed error, after which it goes on; any other error is the last.
-// Records are as the host sends them, before they are sealed: nothing has checked them.
+// Watch yields a run's new records, in order, each once, until the run ends, ctx ends or the caller stops. For
+// earlier records and for lost ones it yields a *Missed error and continues; any other error is the last.
+// Records are unverified: the host sends them before they are sealed.
 func Watch(ctx context.Context, c Config, tenant, run string) iter.Seq2[store.Frame, error] {
 	return func(yield func(store.Frame, error) bool) {
 		if err := watch(ctx, c, tenant, run, yield); err != nil && ctx.Err() == nil {
@@ -222,7 +222,7 @@ func watch(ctx context.Context, c Config, tenant, run string, yield func(store.F
 	if err != nil {
 		return err
 	}
-	if err := sub.SetPendingLimits(-1, 4*maxTailQueue); err != nil { // what is over it is missed
+	if err := sub.SetPendingLimits(-1, 4*maxTailQueue); err != nil { // beyond it messages are dropped
 		return err
 	}
 	w := watcher{yield: yield}
@@ -244,7 +244,7 @@ func watch(ctx context.Context, c Config, tenant, run string, yield func(store.F
 	}
 }
 
-// nextTail returns the next message, nil if there may be one later.
+// nextTail returns the next message, or nil if there is none for now.
 func (l *link) nextTail(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	guarded, release := l.guarded(ctx, sub.Subject)
 	defer release()
@@ -259,11 +259,11 @@ func (l *link) nextTail(ctx context.Context, sub *nats.Subscription) (*nats.Msg,
 	case !sub.IsValid():
 		return nil, ErrClosed
 	}
-	pause(ctx, firstRetry) // the connection turned, or the watcher was too slow
+	pause(ctx, firstRetry) // the connection was replaced, or the watcher was too slow
 	return nil, nil
 }
 
-// watcher notices what is missing.
+// watcher detects missing records.
 type watcher struct {
 	last  uint64 // seq of the newest record that was yielded or reported missing
 	yield func(store.Frame, error) bool

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// seen is what a watcher received, in order.
+// seen collects what a watcher received, in order.
 type seen struct {
 	seqs   []uint64
 	missed []Missed
@@ -67,7 +67,7 @@ func TestTail(t *testing.T) {
 	erased := frames[7].Leaf()
 	frames[7] = store.Frame{Seq: 8, Erased: &erased}
 	tail := r.Tail("r-1")
-	tail.Publish(t.Context(), frames[:10]) // there is no watcher
+	tail.Publish(t.Context(), frames[:10]) // without a watcher
 	if err := r.conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailThroughServerDeath: records that were sent while there was no server are reported missed, with the next
-// record or, if none comes, with the beat.
+// TestTailThroughServerDeath: records that were sent without a server are reported missed, with the next
+// record or, without one, with the beat.
 func TestTailThroughServerDeath(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	r := dial(t, s.config())
@@ -118,7 +118,7 @@ func TestTailThroughServerDeath(t *testing.T) {
 	}
 	start := time.Now()
 	tail.Publish(t.Context(), frames[10:20])
-	if took := time.Since(start); took > 5*time.Second { // it never waits; this is far more than that
+	if took := time.Since(start); took > 5*time.Second { // far more than a call that does not block needs
 		t.Errorf("Publish without a server took %v", took)
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -140,10 +140,10 @@ func TestTailThroughServerDeath(t *testing.T) {
 	}
 }
 
-// TestTailIsBounded: records over the bound are left out, counted, and shown by the seq of the next one.
+// TestTailIsBounded: records beyond the bound are dropped, counted, and shown by the seq of the next one.
 func TestTailIsBounded(t *testing.T) {
 	counted := uint64(0)
-	tail := &Tail{wake: make(chan struct{}, 1), count: func(n uint64) { counted += n }} // nothing is taken out of it
+	tail := &Tail{wake: make(chan struct{}, 1), count: func(n uint64) { counted += n }} // no goroutine empties it
 	big := make([]byte, maxTailQueue/4)
 	var frames []store.Frame
 	for i := range 10 {
@@ -155,7 +155,7 @@ func TestTailIsBounded(t *testing.T) {
 	}
 }
 
-// TestWatcherOracle compares the watcher with a list of all that was sent.
+// TestWatcherOracle compares the watcher with a list of all sent records.
 func TestWatcherOracle(t *testing.T) {
 	for _, sent := range [][]uint64{{1, 2, 3}, {3, 4}, {1, 3, 3, 2, 9}, {5, 1, 6, 6, 8}, {}} {
 		covered := map[uint64]string{}

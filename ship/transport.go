@@ -1,11 +1,11 @@
 // Package ship carries sealed segments from the log to a store.
 //
-// The way is a NATS JetStream stream. By default (Start) it is on a server inside this
-// process that listens nowhere and keeps messages in memory; in a fleet (Dial, Ingest) on
-// servers elsewhere, that keep them on disk. Either way the log is the truth, and whatever is
-// lost under way is read from it again. A segment is one message. It leaves the stream when the
-// store has committed it; one that the store could not take is delivered again, later and
-// later; one that no store can ever take is put aside and reported.
+// The transport is a NATS JetStream stream. By default (Start) it is on a server inside this
+// process that does not listen and keeps messages in memory; in a fleet (Dial, Ingest) it is on
+// external servers, which keep messages on disk. Either way the log keeps every segment that the store
+// does not have, and lost segments are read from it again. A segment is one message. It leaves the stream when the
+// store has committed it; after an error it is delivered again, with increasing
+// delays; a segment that no store can ever accept is set aside and reported.
 //
 //	Publish --> stream (bounded) --> consumer --> Store.Ingest --ok--> ack
 //	   ^          |                     ^             |
@@ -32,7 +32,7 @@ import (
 )
 
 // Store ingests segments and reports which it has; see store.Store. It must accept a segment that it already has.
-// store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
+// store.ErrConflict and store.ErrMalformed are permanent; other errors are retried.
 type Store interface {
 	Ingest(ctx context.Context, segs ...store.Segment) error
 	Repair(ctx context.Context, seg store.Segment) error
@@ -40,8 +40,8 @@ type Store interface {
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
 
-// A store that fails gets a segment again after firstRetry, then after twice
-// the time before, up to lastRetry, for as long as the transport is open.
+// A failing store gets a segment again after firstRetry, then after twice
+// the previous delay, up to lastRetry, as long as the transport is open.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -62,15 +62,15 @@ type Transport struct {
 
 	publishing sync.Mutex // held through a publish: segments keep their order
 
-	room                    // its lock guards what follows
+	room                    // its lock guards the fields below
 	pending map[string]sent // segments that are not committed, by message id
 	refused refusals
-	failing error // why the store did not take the last segment, nil if it did
-	counts  Stats // without what is looked up when it is asked for
+	failing error // why the store did not accept the last segment, nil if it did
+	counts  Stats // without the fields that Stats computes
 }
 
-// Start starts a transport into s and returns immediately; the server comes up in the background within milliseconds,
-// and if it fails Publish and Drain return the error. The caller ends it with Close; the end of ctx does not.
+// Start starts a transport into s and returns immediately; the server starts in the background within milliseconds,
+// and if it fails Publish and Drain return the error. The caller must call Close; the end of ctx does not stop it.
 func Start(ctx context.Context, s Store) *Transport {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Transport{store: s, stop: stop, done: make(chan struct{}), ready: make(chan struct{}),
@@ -87,20 +87,20 @@ func Start(ctx context.Context, s Store) *Transport {
 	return t
 }
 
-// Close ends the transport. What was not committed is still in the log.
+// Close stops the transport. Segments that are not committed are still in the log.
 func (t *Transport) Close() {
 	t.room.close()
 	t.stop()
 	<-t.done
 }
 
-// Publish hands a segment over. It returns when the stream has it, and waits
-// while 64 MiB are held there. Publishing a segment again is harmless.
+// Publish publishes a segment. It returns when the stream has it, and waits
+// while the stream has 64 MiB. Publishing a segment again is harmless.
 func (t *Transport) Publish(ctx context.Context, seg store.Segment) error {
 	return t.publish(ctx, seg, &nats.Msg{Header: nats.Header{jetstream.MsgIDHeader: {messageID(seg)}}})
 }
 
-// Republish publishes a segment that the store has incompletely or altered: the stream treats it as a new message, and
+// Republish publishes a segment that is incomplete or altered in the store: the stream treats it as a new message, and
 // the store repairs its rows.
 func (t *Transport) Republish(ctx context.Context, seg store.Segment) error {
 	return t.publish(ctx, seg, &nats.Msg{Header: repairHeader(seg)})
@@ -109,14 +109,14 @@ func (t *Transport) Republish(ctx context.Context, seg store.Segment) error {
 // headerRepair marks a message whose segment is for Store.Repair.
 const headerRepair = "Custody-Repair"
 
-// repairHeader has an id that no message had before.
+// repairHeader has a unique message id.
 func repairHeader(seg store.Segment) nats.Header {
 	return nats.Header{jetstream.MsgIDHeader: {messageID(seg) + ":again-" + rand.Text()}, headerRepair: {"1"}}
 }
 
 func isRepair(h nats.Header) bool { return h.Get(headerRepair) == "1" }
 
-// publish fills in msg and sends it.
+// publish sends msg with its subject and header.
 func (t *Transport) publish(ctx context.Context, seg store.Segment, msg *nats.Msg) error {
 	message, err := Encode(seg)
 	if err != nil {
@@ -147,7 +147,7 @@ func (t *Transport) send(ctx context.Context, msg *nats.Msg) error {
 	}
 	ack, err := t.embedded.stream.PublishMsg(ctx, msg)
 	if fresh && (err != nil || ack.Duplicate) {
-		// It did not get there, or did earlier and is committed already.
+		// The message was not stored, or a duplicate is already committed.
 		t.release(id)
 	}
 	if err != nil {
@@ -161,7 +161,7 @@ func (t *Transport) send(ctx context.Context, msg *nats.Msg) error {
 	return nil
 }
 
-// hold waits for space, counts a message as under way and reports whether it was not before.
+// hold waits for space, counts a message as pending and reports whether it was not pending before.
 func (t *Transport) hold(ctx context.Context, id string, s sent) (fresh bool, err error) {
 	if err := t.enter(ctx, s.size); err != nil {
 		return false, err
@@ -185,8 +185,8 @@ func (t *Transport) release(id string) {
 	t.signal()
 }
 
-// Drain waits until all that was published is committed to the store. Its error
-// joins those of the segments that the store refused for good.
+// Drain waits until all published segments are committed to the store. Its error
+// joins those of the segments that the store refused.
 func (t *Transport) Drain(ctx context.Context) error {
 	err := t.waitReady(ctx)
 	if err == nil {
@@ -200,7 +200,7 @@ func (t *Transport) Drain(ctx context.Context) error {
 	return errors.Join(t.refused.err(), err)
 }
 
-// Stored returns what the store has of a run, in order; nothing if it does not know the run.
+// Stored returns the segments of a run in the store, in order; none if the store does not have the run.
 // A deep answer is computed from the records in the store.
 func (t *Transport) Stored(ctx context.Context, tenant, run string, deep bool) (found []Held, err error) {
 	err = held(ctx, t.store, tenant, run, 0, deep, func(h Held) error {
@@ -216,7 +216,7 @@ func (t *Transport) Stored(ctx context.Context, tenant, run string, deep bool) (
 // Committed returns how many segments the store has committed.
 func (t *Transport) Committed() uint64 { return t.Stats().Stored }
 
-// Stats returns figures of this transport.
+// Stats returns statistics of this transport.
 func (t *Transport) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
