@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// LagFunc returns how old the oldest is that has not passed a stage, and how many
-// segments have not. Like all functions that a Set asks, it is called whenever metrics are
-// read, from any goroutine, and must not wait for anything.
+// LagFunc returns the age of the oldest item that has not passed a stage, and the number of
+// segments that have not. Like all functions registered with a Set, it is called whenever metrics are
+// collected, from any goroutine, and must not block.
 type LagFunc func() (oldest time.Duration, segments uint64)
 
-// QueueFunc returns how much waits in a queue, and at how much it pushes back; 0 if it has no bound.
+// QueueFunc returns the depth of a queue and the depth at which it applies back pressure; 0 if it has no bound.
 type QueueFunc func() (depth, capacity int)
 
-// SpoolFunc returns how many bytes the logs take, and how many they may; 0 if there is no limit.
+// SpoolFunc returns the size of the logs and its limit, in bytes; 0 if there is no limit.
 type SpoolFunc func() (used, limit int64)
 
 // Lag registers the lag of a stage, until stop is called. For sinks there is Sink.Lag.
@@ -29,24 +29,24 @@ func (s *Set) Lag(stage Stage, f LagFunc) (stop func()) {
 }
 
 // Queue registers a queue of a kind, until stop is called: "recorder", "resolver",
-// "export" and the like, a constant in the code.
+// "export" and so on, a constant in the code.
 func (s *Set) Queue(kind string, f QueueFunc) (stop func()) {
 	return s.asked.add(source{kind: s.sinks.bounded(kind), queue: f})
 }
 
-// Spool registers the room that logs take, until stop is called.
+// Spool registers the space that logs use, until stop is called.
 func (s *Set) Spool(f SpoolFunc) (stop func()) { return s.asked.add(source{spool: f}) }
 
 var (
-	depthDesc       = prometheus.NewDesc("custody_queue_depth", "What waits in a queue of this process.", []string{"queue"}, nil)
-	capacityDesc    = prometheus.NewDesc("custody_queue_capacity", "Depth at which a queue pushes back.", []string{"queue"}, nil)
-	lagSecondsDesc  = prometheus.NewDesc("custody_lag_seconds", "Age of the oldest that has not passed a stage.", []string{"stage", "sink"}, nil)
+	depthDesc       = prometheus.NewDesc("custody_queue_depth", "Items that wait in a queue of this process.", []string{"queue"}, nil)
+	capacityDesc    = prometheus.NewDesc("custody_queue_capacity", "Depth at which a queue applies back pressure.", []string{"queue"}, nil)
+	lagSecondsDesc  = prometheus.NewDesc("custody_lag_seconds", "Age of the oldest item that has not passed a stage.", []string{"stage", "sink"}, nil)
 	lagSegmentsDesc = prometheus.NewDesc("custody_lag_segments", "Segments that have not passed a stage.", []string{"stage", "sink"}, nil)
-	spoolDesc       = prometheus.NewDesc("custody_spool_bytes", "What the logs on this host take.", nil, nil)
-	spoolLimitDesc  = prometheus.NewDesc("custody_spool_limit_bytes", "Room at whose end strict freezes and degrade declares.", nil, nil)
+	spoolDesc       = prometheus.NewDesc("custody_spool_bytes", "Bytes that the logs on this host use.", nil, nil)
+	spoolLimitDesc  = prometheus.NewDesc("custody_spool_limit_bytes", "Size at which strict freezes VMs and degrade declares losses.", nil, nil)
 )
 
-// source is one registered function and the labels of what it tells.
+// source is one registered function and the labels of its values.
 type source struct {
 	kind  string // of a queue, or the stage
 	sink  string
@@ -55,8 +55,8 @@ type source struct {
 	spool SpoolFunc
 }
 
-// asked is a collector of what registered functions say at the moment. Equal
-// labels are put together, so that many runs make no more series than one.
+// asked is a collector of the registered functions' values. Values with equal
+// labels are combined, so that many runs have no more series than one.
 type asked struct {
 	mu      sync.Mutex // guards sources and next; not held while functions are called
 	sources map[int]source
@@ -89,7 +89,7 @@ func (a *asked) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// series is one value in the making.
+// series is one combined value.
 type series struct {
 	desc       *prometheus.Desc
 	kind, sink string
@@ -122,7 +122,7 @@ func (is series) labels() []string {
 	return nil
 }
 
-// ask adds what a function says to values. A limit is that of the host, not one for each run.
+// ask adds a function's values to values. A limit is the host's, and not multiplied by the number of runs.
 func (s source) ask(values map[series]float64) {
 	switch {
 	case s.lag != nil:

@@ -1,10 +1,10 @@
-// Package metrics is what Custody tells Prometheus about itself.
+// Package metrics exports Custody's own metrics to Prometheus.
 //
-// No other room imports it: they have callbacks and counters of their own, and
-// cmd connects those with a Set. What is counted lies in the process; what is
-// asked for when Prometheus comes (queues, lag, spool) is a function that the
-// room's owner registers and takes back. Where several runs of a process register
-// the same, sums are given, and of seconds of lag the greatest.
+// Of the other packages only metrics/hostmetrics and cmd import it: packages have callbacks and counters, which
+// are connected with a Set. Counters are stored in the process; values that are collected
+// on each scrape (queues, lag, spool) come from a function that the
+// package's owner registers and unregisters. If several runs of a process register
+// the same labels, the values are added, and of seconds of lag the greatest is used.
 //
 // Labels come from small closed sets, or are names of sinks in the host's
 // configuration, at most 64. No run, step, path, host name, URL or secret is ever a label.
@@ -13,24 +13,24 @@
 //	custody_wal_commit_duration_seconds          histogram  one commit: write and fsync
 //	custody_wal_records_total                    counter    records made durable
 //	custody_wal_bytes_total                      counter    bytes made durable
-//	custody_queue_depth{queue}                   gauge      what waits in a queue of this process
-//	custody_queue_capacity{queue}                gauge      at which it pushes back
-//	custody_lag_seconds{stage,sink}              gauge      age of the oldest that has not passed the stage
+//	custody_queue_depth{queue}                   gauge      items that wait in a queue of this process
+//	custody_queue_capacity{queue}                gauge      depth at which it applies back pressure
+//	custody_lag_seconds{stage,sink}              gauge      age of the oldest item that has not passed the stage
 //	custody_lag_segments{stage,sink}             gauge      segments that have not
 //	custody_lost_events_total{stage}             counter    events that gaps declare as lost
-//	custody_freezes_total                        counter    times that VMs were frozen for the record's sake
+//	custody_freezes_total                        counter    times that VMs were frozen because the record could not be written
 //	custody_frozen                               gauge      VMs that are frozen now
-//	custody_frozen_seconds_total                 counter    time they were, that of the ones now included
+//	custody_frozen_seconds_total                 counter    time that VMs were frozen, including VMs that are frozen now
 //	custody_ingested_records_total               counter    records that this process wrote to the store
 //	custody_ingest_duration_seconds              histogram  one commit of the store
 //	custody_refused_segments_total{reason}       counter    segments that no store can take
 //	custody_exported_events_total{sink}          counter    events that a sink has confirmed
-//	custody_export_retries_total{sink}           counter    batches that it has to be given again
-//	custody_dead_letters_total{sink}             counter    events that it can never take
-//	custody_redactions_total                     counter    values that were taken out of the record
-//	custody_spool_bytes                          gauge      what the logs on this host take
-//	custody_spool_limit_bytes                    gauge      at which strict freezes and degrade declares
+//	custody_export_retries_total{sink}           counter    batches that are delivered again
+//	custody_dead_letters_total{sink}             counter    events that it can never accept
+//	custody_redactions_total                     counter    values that were removed from events before they were recorded
+//	custody_spool_bytes                          gauge      bytes that the logs on this host use
+//	custody_spool_limit_bytes                    gauge      size at which strict freezes VMs and degrade declares losses
 //
-// Beside these there are those of Prometheus' client for the process (process_*)
+// In addition there are the metrics of the Prometheus client for the process (process_*)
 // and for Go (go_*).
 package metrics

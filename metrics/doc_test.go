@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// documented reads names and types out of the table in the package's comment.
+// documented parses names and types from the table in the package's comment.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")

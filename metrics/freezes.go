@@ -10,17 +10,17 @@ import (
 var (
 	freezesDesc = prometheus.NewDesc("custody_freezes_total", "Times that VMs were frozen because the record could not be written.", nil, nil)
 	frozenDesc  = prometheus.NewDesc("custody_frozen", "VMs that are frozen now.", nil, nil)
-	secondsDesc = prometheus.NewDesc("custody_frozen_seconds_total", "Time that VMs were frozen, those that are now included.", nil, nil)
+	secondsDesc = prometheus.NewDesc("custody_frozen_seconds_total", "Time that VMs were frozen, including VMs that are frozen now.", nil, nil)
 )
 
-// freezes is a collector of freezes. A VM that never thaws shows in the seconds
-// while it lasts, and not first when it is over.
+// freezes is a collector of freezes. Its seconds include VMs that are still frozen, so that
+// a VM that never thaws shows.
 type freezes struct {
 	now   func() time.Time
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the fields below
 	since map[int]time.Time
 	count int
-	over  time.Duration // of those that are over
+	over  time.Duration // of freezes that have ended
 }
 
 func newFreezes(now func() time.Time) *freezes {

@@ -3,11 +3,11 @@ package metrics
 import "sync"
 
 const (
-	maxNames = 64 // of one set
+	maxNames = 64 // in one set
 	maxName  = 64 // bytes
 )
 
-// names keeps labels from growing without end, and from holding what is no name.
+// names bounds the number of labels, and replaces those that are not names.
 type names struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]bool

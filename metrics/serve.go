@@ -12,18 +12,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Path is where Serve answers.
+// Path is the path at which Serve serves metrics.
 const Path = "/metrics"
 
-// maxReaders are answered concurrently; others get status 503.
+// maxReaders is the number of concurrent requests; further ones get status 503.
 const maxReaders = 4
 
-// Handler answers with all metrics in the format that the reader asks for.
+// Handler serves all metrics in the format that the request negotiates.
 func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: nil, MaxRequestsInFlight: maxReaders, Timeout: 10 * time.Second})
 }
 
-// PublicError reports that an address can be reached from elsewhere, which no one asked for.
+// PublicError reports that an address is reachable from other machines, which was not requested.
 type PublicError struct{ Addr string }
 
 // Error implements error.
@@ -31,12 +31,12 @@ func (e *PublicError) Error() string {
 	return fmt.Sprintf("metrics at %s could be read from other machines", e.Addr)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *PublicError) Hint() string {
-	return "use a loopback address, or say that it is meant to be public: there is neither TLS nor a password"
+	return "use a loopback address, or allow public access explicitly: there is neither TLS nor a password"
 }
 
-// Serve answers at Path on addr until ctx ends, and returns nil then; see Listen for addr and public.
+// Serve serves metrics at Path on addr until ctx ends, and then returns nil; see Listen for addr and public.
 func (s *Set) Serve(ctx context.Context, addr string, public bool) error {
 	l, err := Listen(ctx, addr, public)
 	if err != nil {
@@ -45,8 +45,8 @@ func (s *Set) Serve(ctx context.Context, addr string, public bool) error {
 	return s.ServeOn(ctx, l)
 }
 
-// Listen opens addr, a host and a port. Without a host it is 127.0.0.1. A host that
-// is not this machine's own loopback, or a name, is a PublicError unless public is set.
+// Listen opens addr, a host and a port. The default host is 127.0.0.1. The error is a PublicError if the host
+// is a name or not a loopback address, unless public is set.
 func Listen(ctx context.Context, addr string, public bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Set) ServeOn(ctx context.Context, l net.Listener) error {
 		stopped <- errors.Join(server.Shutdown(grace), server.Close())
 	})
 	err := server.Serve(l)
-	if !stop() { // ctx has ended: wait for the readers
+	if !stop() { // ctx has ended: wait for active requests
 		<-stopped
 		return nil
 	}

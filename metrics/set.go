@@ -9,10 +9,10 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Stage is a part of the way of a segment.
+// Stage is a stage in the transfer of a segment.
 type Stage string
 
-// The stages for which a lag is measured. Export has one for each sink.
+// The stages with a lag. Export has one for each sink.
 const (
 	Log        Stage = "log"        // from the event until it is sealed
 	Transport  Stage = "transport"  // until the transport has it
@@ -21,24 +21,24 @@ const (
 	Export     Stage = "export"     // until a sink has confirmed it
 )
 
-// Reason is why a segment was refused for good.
+// Reason is the reason why a segment was refused permanently.
 type Reason string
 
 // The reasons for refusals.
 const (
 	Malformed Reason = "malformed" // it contradicts itself
-	Conflict  Reason = "conflict"  // the store has other bytes at its place
-	Denied    Reason = "denied"    // its sender may not report this
+	Conflict  Reason = "conflict"  // the store has other bytes for that segment
+	Denied    Reason = "denied"    // its sender may not send this segment
 	Other     Reason = "other"
 )
 
-// latencies are bounds in seconds, from a fast NVMe's fsync to a disk that hangs.
+// latencies are histogram bounds in seconds, from the fsync of a fast NVMe to a disk that hangs.
 func latencies() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 }
 
-// Set is the metrics of one process, in a registry of its own. Its methods may be
-// called concurrently, and none of them waits.
+// Set is the metrics of one process, in a separate registry. It is safe for concurrent use, and
+// its methods do not block.
 type Set struct {
 	registry *prometheus.Registry
 	asked    *asked
@@ -58,7 +58,7 @@ type Set struct {
 	redactions    prometheus.Counter
 }
 
-// New returns a set in which everything is zero. version is Custody's own.
+// New returns a set in which all values are zero. version is Custody's.
 func New(version string) *Set {
 	s := &Set{
 		registry: prometheus.NewRegistry(),
@@ -72,11 +72,11 @@ func New(version string) *Set {
 		lost:          counters("custody_lost_events_total", "Events that gap records declare as lost, by the stage that lost them.", "stage"),
 		ingested:      counter("custody_ingested_records_total", "Records written to the store by this process."),
 		ingestSeconds: histogram("custody_ingest_duration_seconds", "Time of one commit of the store."),
-		refused:       counters("custody_refused_segments_total", "Segments that no store can ever take.", "reason"),
+		refused:       counters("custody_refused_segments_total", "Segments that no store can ever accept.", "reason"),
 		exported:      counters("custody_exported_events_total", "Events that a sink has confirmed.", "sink"),
-		retried:       counters("custody_export_retries_total", "Batches that a sink has to be given again.", "sink"),
-		dead:          counters("custody_dead_letters_total", "Events that a sink can never take.", "sink"),
-		redactions:    counter("custody_redactions_total", "Values taken out of events before they were recorded."),
+		retried:       counters("custody_export_retries_total", "Batches that are delivered to a sink again.", "sink"),
+		dead:          counters("custody_dead_letters_total", "Events that a sink can never accept.", "sink"),
+		redactions:    counter("custody_redactions_total", "Values removed from events before they were recorded."),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "custody_build_info", Help: "1, with the version of Custody as its label.",
 		ConstLabels: prometheus.Labels{"version": version}})
@@ -88,7 +88,7 @@ func New(version string) *Set {
 	return s
 }
 
-// zero makes series exist before something happens, so that a first loss is an increase.
+// zero creates series before the first event, so that a first loss is an increase.
 func (s *Set) zero() {
 	for _, stage := range audit.Stages() {
 		s.lost.WithLabelValues(string(stage.Stage))
@@ -99,14 +99,14 @@ func (s *Set) zero() {
 	}
 }
 
-// Commit counts a commit of the log; it fits the log's OnCommit.
+// Commit counts a commit of the log; use it as the log's OnCommit.
 func (s *Set) Commit(records, bytes int, took time.Duration) {
 	s.commitSeconds.Observe(took.Seconds())
 	add(s.walRecords, records)
 	add(s.walBytes, bytes)
 }
 
-// Lost counts events that were lost at a stage, as gap records name it. A stage that is not in the table counts as "other".
+// Lost counts events that were lost at a stage, as named in gap records. An unknown stage counts as "other".
 func (s *Set) Lost(stage string, events uint64) {
 	if _, ok := audit.Stage(stage).Info(); !ok {
 		stage = string(Other)
@@ -114,7 +114,7 @@ func (s *Set) Lost(stage string, events uint64) {
 	s.lost.WithLabelValues(stage).Add(float64(events))
 }
 
-// Freeze counts a VM as frozen until thaw is called, once or more.
+// Freeze counts a VM as frozen until thaw is first called.
 func (s *Set) Freeze() (thaw func()) { return s.frozen.begin() }
 
 // Ingest counts a commit of the store.
@@ -123,7 +123,7 @@ func (s *Set) Ingest(records int, took time.Duration) {
 	add(s.ingested, records)
 }
 
-// Refuse counts a segment that was refused for good.
+// Refuse counts a segment that was refused permanently.
 func (s *Set) Refuse(reason Reason) {
 	switch reason {
 	case Malformed, Conflict, Denied:
@@ -133,13 +133,13 @@ func (s *Set) Refuse(reason Reason) {
 	s.refused.WithLabelValues(string(reason)).Inc()
 }
 
-// Redact counts values that were taken out.
+// Redact counts removed values.
 func (s *Set) Redact(values int) { add(s.redactions, values) }
 
-// Sink counts what becomes of the events for one sink. name is that which the
-// host's configuration gives it, never its URL, which may hold a credential: what does not look
-// like a name (letters, digits, "_", "-" and ".", at most 64) is called "unnamed", and
-// beyond 64 of them all are "other".
+// Sink returns the counters of one sink. name is its name in the
+// host's configuration, never its URL, which may contain a credential: a name of other characters
+// than letters, digits, "_", "-" and ".", or of more than 64, becomes "unnamed", and
+// beyond 64 names all further ones become "other".
 func (s *Set) Sink(name string) *Sink {
 	name = s.sinks.bounded(name)
 	return &Sink{set: s, name: name,
@@ -156,16 +156,16 @@ type Sink struct {
 // Exported counts events that the sink has confirmed.
 func (k *Sink) Exported(events int) { add(k.exported, events) }
 
-// Retried counts a batch that has to be given again.
+// Retried counts a batch that is delivered again.
 func (k *Sink) Retried() { k.retried.Inc() }
 
-// Dead counts events that went to the dead letters.
+// Dead counts events that became dead letters.
 func (k *Sink) Dead(events int) { add(k.dead, events) }
 
-// Lag registers how far behind the sink is; see Set.Lag.
+// Lag registers the lag of the sink; see Set.Lag.
 func (k *Sink) Lag(f LagFunc) (stop func()) { return k.set.asked.lag(string(Export), k.name, f) }
 
-// add keeps a counter from a negative number, which it would panic at.
+// add ignores negative numbers, with which a counter would panic.
 func add(c prometheus.Counter, n int) {
 	if n > 0 {
 		c.Add(float64(n))

@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/metrics"
 )
 
-// read is what Prometheus gets, line by line without comments.
+// read returns what Prometheus reads, as lines without comments.
 func read(t *testing.T, s *metrics.Set) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -92,7 +92,7 @@ func TestValues(t *testing.T) {
 	)
 }
 
-// TestLint holds names, units and helps to Prometheus' own rules.
+// TestLint checks names, units and helps against Prometheus' rules.
 func TestLint(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(read(t, used()))).Lint()
 	if err != nil {
@@ -103,7 +103,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDocumented: the package's table lists what there is, and there is what it lists.
+// TestDocumented compares the package's table with the metrics.
 func TestDocumented(t *testing.T) {
 	listed := documented(t)
 	there := map[string]bool{}
@@ -120,7 +120,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestNothingIsKept: what is taken back is gone, and what has happened stays.
+// TestNothingIsKept: unregistered functions disappear, and counters stay.
 func TestNothingIsKept(t *testing.T) {
 	s := metrics.New("x")
 	stops := []func(){
@@ -140,7 +140,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 }
 
-// TestLabels: no label is what a sink's URL or a flood of names would make of it.
+// TestLabels: neither a sink's URL nor a flood of names becomes a label.
 func TestLabels(t *testing.T) {
 	s := metrics.New("x")
 	for _, bad := range []string{"https://user:hunter2@siem.example/x?token=hunter2", "", "a b", "ü", strings.Repeat("x", 65), "x\"} 1\n", "x/y"} {
@@ -177,8 +177,8 @@ func TestFrozenNow(t *testing.T) {
 	want(t, s, "custody_frozen 0")
 }
 
-// TestAtOnce is for the race detector, and for functions that take their owner's
-// lock, under which it also takes them back.
+// TestAtOnce is for the race detector, and for functions that acquire their owner's
+// lock, which is also held when they are unregistered.
 func TestAtOnce(t *testing.T) {
 	s := metrics.New("x")
 	var owner sync.Mutex
@@ -273,7 +273,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// TestLostStages: a loss is counted at each stage of the table, and there is a series of it before the first loss.
+// TestLostStages: a loss is counted at each stage of the table, and each stage has a series before the first loss.
 func TestLostStages(t *testing.T) {
 	for _, stage := range audit.Stages() {
 		s := metrics.New("x")

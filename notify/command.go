@@ -13,15 +13,15 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Result is how one target answered.
+// Result is the result for one target.
 type Result struct {
 	Name   string
-	Answer string // of a webhook: status and beginning of the body
+	Answer string // of a webhook: status and beginning of the response body
 	Err    error
 }
 
-// Try sends a test message to the targets of these names, or to all, once and around their queues. A name that c does not
-// have has a Result with an error.
+// Try sends a test message to the targets with these names, or to all, once and bypassing their queues. A name that c does
+// not have has a Result with an error.
 func Try(ctx context.Context, c Config, about Message, names ...string) []Result {
 	m := about
 	m.Type, m.Severity, m.Detail = Test, "info", "a test of this host's notifications"
@@ -57,7 +57,7 @@ func Try(ctx context.Context, c Config, about Message, names ...string) []Result
 	return all
 }
 
-// Deliver sends what waits for each webhook, once, and to one webhook independently of the others.
+// Deliver sends each webhook's queued messages once, to each webhook independently of the others.
 func Deliver(ctx context.Context, dir string, c Config, warn func(string)) error {
 	errs := make([]error, len(c.Webhooks))
 	var sending sync.WaitGroup
@@ -73,7 +73,7 @@ func Deliver(ctx context.Context, dir string, c Config, warn func(string)) error
 	return errors.Join(errs...)
 }
 
-// States returns what is known of each target of c. What cannot be read of one is its error.
+// States returns the state of each target of c, or the error of reading it.
 func States(dir string, c Config) []State {
 	var all []State
 	add := func(name string) {

@@ -1,8 +1,8 @@
 // Package notify sends messages about findings, failed verifications, frozen runs and ends of
-// runs to webhooks, and starts commands of this host for them. host.yaml names them.
+// runs to webhooks, and starts commands on this host for them. host.yaml configures both.
 //
-// A message for a webhook is a file of $CUSTODY_HOME/notify until it is delivered, so the next
-// command delivers what a killed one left. A command is started at most once for a message.
+// A message for a webhook is a file in $CUSTODY_HOME/notify until it is delivered, so the next
+// command delivers the messages of one that was killed. A command is started at most once for a message.
 // docs/notify.md describes both.
 package notify
 
@@ -40,40 +40,40 @@ type Config struct {
 
 // Filter selects messages.
 type Filter struct {
-	// On is the types; empty: finding, verify and frozen for a webhook, end for a hook.
+	// On lists the types; empty: finding, verify and frozen for a webhook, end for a hook.
 	On []string `yaml:"on"`
-	// Rules is the rules of findings, "*" for any characters; empty: all.
+	// Rules lists the rules of findings, with "*" for any characters; empty: all.
 	Rules []string `yaml:"rules"`
-	// Severity is the least severe that is sent, alert or error for findings; empty: all.
+	// Severity is the minimum severity, alert or error for findings; empty: all.
 	Severity string `yaml:"severity"`
 }
 
-// Webhook is an endpoint that takes messages over HTTPS.
+// Webhook is an endpoint that receives messages over HTTPS.
 type Webhook struct {
 	Name string `yaml:"name"`
-	// URL is the address, or file:PATH or env:NAME where the address itself is a secret.
+	// URL is the address, or file:PATH or env:NAME if the address is a secret.
 	URL    string `yaml:"url"`
 	Filter `yaml:",inline"`
 	// Format is json (default) or slack.
 	Format string `yaml:"format"`
 	// Key is file:PATH or env:NAME of the signing key, whsec_ and base64 of 24 to 64 bytes.
 	Key string `yaml:"key"`
-	// CA is a PEM file with the only authorities that are trusted; empty: the system's.
+	// CA is a PEM file with the only trusted authorities; empty: the system's.
 	CA string `yaml:"ca"`
 	// PlainHTTP allows http:// to other hosts than this one.
 	PlainHTTP bool `yaml:"plain_http"`
 }
 
-// Hook is a command that this host starts, as the user who runs custody.
+// Hook is a command on this host, started as the user who runs custody.
 type Hook struct {
 	Name   string   `yaml:"name"`
 	Argv   []string `yaml:"argv"`
 	Filter `yaml:",inline"`
-	// Time is after how long it is killed, as Go writes it; default 30s, at most 10m.
+	// Time is the time after which it is killed, in Go's syntax; default 30s, at most 10m.
 	Time string `yaml:"time"`
 }
 
-// How long a hook may take.
+// Bounds of a hook's time.
 const (
 	hookTime    = 30 * time.Second
 	maxHookTime = 10 * time.Minute
@@ -81,12 +81,12 @@ const (
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
-// Check finds mistakes that can be seen without the network.
+// Check finds mistakes that need no network to detect.
 func (c Config) Check() error {
 	names := map[string]bool{}
 	check := func(what, name string, f Filter) error {
 		if !validName.MatchString(name) || names[name] {
-			return fmt.Errorf("notify.%s %q: each needs a name of its own, of letters, digits, '-' or '_'", what, name)
+			return fmt.Errorf("notify.%s %q: each needs a unique name of letters, digits, '-' or '_'", what, name)
 		}
 		names[name] = true
 		if err := f.check(); err != nil {
@@ -125,7 +125,7 @@ func (f Filter) check() error {
 	return nil
 }
 
-// takes reports whether a message is wanted. A test always is.
+// takes reports whether the filter selects a message. A test is always selected.
 func (f Filter) takes(m Message, byDefault []string) bool {
 	on := f.On
 	if len(on) == 0 {
@@ -153,7 +153,7 @@ func matches(pattern, rule string) bool {
 	return ok && err == nil
 }
 
-// levels orders the names of severities as RFC 5424 does: the most severe is the least number.
+// levels orders the names of severities like RFC 5424: the most severe is the lowest number.
 var levels = map[string]export.Severity{
 	"alert": export.Alert, "error": export.Error, "warning": export.Warning, "notice": export.Notice, "info": export.Info,
 }
@@ -196,7 +196,7 @@ func (w Webhook) checkURL(address string) error {
 	return errors.New("url: want https; plain_http: true allows http to other hosts than this one")
 }
 
-// address returns the URL. No error quotes it.
+// address returns the URL. Its errors never quote it.
 func (w Webhook) address() (string, error) {
 	s, err := source(w.URL)
 	if err != nil {

@@ -31,18 +31,18 @@ const (
 	answerBytes = 4 << 10
 )
 
-// deliverer brings the messages of one webhook out of its queue.
+// deliverer delivers the messages in the queue of one webhook.
 type deliverer struct {
 	webhook Webhook
 	queue   queue
 	warn    func(string)
-	memory  []Message            // that the disk did not take
-	due     map[string]time.Time // when a message that failed is tried again, by its id
+	memory  []Message            // messages that could not be stored on disk
+	due     map[string]time.Time // next attempt of failed messages, by id
 	failing bool                 // the last pass
-	down    bool                 // a message that was new ended the last pass: later ones wait too
+	down    bool                 // a new message's failure ended the last pass: later ones wait too
 }
 
-// work stores what comes, and delivers until the buffer is closed and nothing is due soon, or ctx ends.
+// work stores new messages, and delivers them until the buffer is closed and nothing is due soon, or ctx ends.
 func (d *deliverer) work(ctx, _ context.Context, t *target) {
 	wait := &backoff.ExponentialBackOff{InitialInterval: firstWait, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: longestWait}
 	wait.Reset()
@@ -76,7 +76,7 @@ func (d *deliverer) work(ctx, _ context.Context, t *target) {
 			wait.Reset()
 		}
 		if r.err != nil && !d.failing {
-			d.warn(fmt.Sprintf("notify webhook %s: %v; it is tried again", d.webhook.Name, r.err))
+			d.warn(fmt.Sprintf("notify webhook %s: %v; Custody retries it", d.webhook.Name, r.err))
 		}
 		switch {
 		case r.early:
@@ -95,7 +95,7 @@ func (d *deliverer) work(ctx, _ context.Context, t *target) {
 	}
 }
 
-// drain stores what is still in the buffer when the time is over.
+// drain stores the rest of the buffer when the time is over.
 func (d *deliverer) drain(t *target) {
 	for t.buffer != nil {
 		select {
@@ -110,7 +110,7 @@ func (d *deliverer) drain(t *target) {
 	}
 }
 
-// keep makes a message durable, or keeps it in memory where the disk cannot take it.
+// keep stores a message durably, or in memory if the disk fails.
 func (d *deliverer) keep(m Message, t *target) {
 	_, err := d.queue.add(m)
 	switch {
@@ -122,7 +122,7 @@ func (d *deliverer) keep(m Message, t *target) {
 	}
 }
 
-// one sends a message and forgets it, unless it has to be tried again.
+// one sends a message and removes it unless it must be retried.
 func (d *deliverer) one(ctx context.Context, e entry) error {
 	_, err := d.webhook.post(ctx, e.m, time.Now())
 	if err != nil && ctx.Err() != nil {
@@ -152,13 +152,13 @@ func (d *deliverer) one(ctx context.Context, e entry) error {
 	return err
 }
 
-// retryAfter is how long a message of this age waits after a failure: as long as it is old, so that the waits double.
+// retryAfter returns how long a message of this age waits after a failure: its age, so that the waits double.
 func retryAfter(age time.Duration) time.Duration {
 	wait := min(max(age, firstWait), longestWait)
 	return wait + rand.N(wait/2)
 }
 
-// post is one attempt. No error has the address, which may be a secret.
+// post makes one attempt. Its errors never contain the address, which may be a secret.
 func (w Webhook) post(ctx context.Context, m Message, now time.Time) (peer.Answer, error) {
 	address, err := w.address()
 	if err != nil {
@@ -195,8 +195,8 @@ func (w Webhook) post(ctx context.Context, m Message, now time.Time) (peer.Answe
 	return answer, outcome(answer)
 }
 
-// outcome is peer.Answer's, but each status of 4xx is final, except 408 and 429, and where a redirect leads is not
-// quoted: it can be the address with another host.
+// outcome is like peer.Answer, but each status of 4xx is permanent, except 408 and 429, and the target of a redirect is not
+// quoted: it can be the secret address with another host.
 func outcome(a peer.Answer) error {
 	err := a.Outcome()
 	if a.Status >= 300 && a.Status <= 399 {
@@ -219,7 +219,7 @@ func after(err error) time.Duration {
 }
 
 // lock is held while messages are sent, so that no two processes send the same one. The kernel
-// releases it with the process.
+// releases it when the process ends.
 func (q queue) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
 		return nil, err
@@ -235,12 +235,12 @@ func (q queue) lock(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// settle notes how an attempt ended.
+// settle records the result of an attempt.
 func (q queue) settle(err error, dropped uint64) error {
 	return q.note(func(s *State) { s.settle(err, dropped) })
 }
 
-// settle notes how an attempt ended, and when each message that failed is tried again.
+// settle records the result of an attempt, and the next attempt of each failed message.
 func (d *deliverer) settle(err error, dropped uint64) error {
 	return d.queue.note(func(s *State) {
 		s.Retries = maps.Clone(d.due)

@@ -15,7 +15,7 @@ import (
 const outputBytes = 1000
 
 // run starts the command with the message on its standard input, and returns when it and the processes of its group
-// are gone: at the latest 2 s after its time.
+// have ended: at most 2 s after its time limit.
 func (h Hook) run(ctx context.Context, m Message) error {
 	limit, err := h.limit()
 	if err != nil {
@@ -35,13 +35,13 @@ func (h Hook) run(ctx context.Context, m Message) error {
 	cmd.WaitDelay = 2 * time.Second
 	err = cmd.Run()
 	if cmd.Process != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // remaining processes of its group
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it ended well; a process that it left held its output
+		return nil // it succeeded; a process that it left still held its output open
 	}
 	if said := strings.Join(strings.Fields(out.String()), " "); said != "" {
 		return fmt.Errorf("%w: %s", err, said)
@@ -49,7 +49,7 @@ func (h Hook) run(ctx context.Context, m Message) error {
 	return err
 }
 
-// head keeps the beginning of what is written.
+// head keeps the beginning of its input.
 type head struct {
 	kept bytes.Buffer // not embedded: io.Copy would use its ReadFrom, which has no limit
 	most int

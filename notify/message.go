@@ -16,7 +16,7 @@ import (
 
 // Message is one notification. Its texts are those of the record, after redaction.
 type Message struct {
-	ID       string    `json:"id"` // the same for each attempt, and for one record always
+	ID       string    `json:"id"` // the same for each attempt and, for one record, in every process
 	Type     string    `json:"type"`
 	Time     time.Time `json:"timestamp"`
 	Severity string    `json:"severity"`
@@ -24,19 +24,19 @@ type Message struct {
 	Tenant   string    `json:"tenant,omitempty"`
 	Project  string    `json:"project,omitempty"`
 	Run      string    `json:"run,omitempty"`
-	Seq      uint64    `json:"seq,omitempty"` // of the record that the message is about
+	Seq      uint64    `json:"seq,omitempty"` // of the record that the message describes
 	Step     string    `json:"step,omitempty"`
 	Rule     string    `json:"rule,omitempty"`   // of a finding
-	Action   string    `json:"action,omitempty"` // what was done about a finding
+	Action   string    `json:"action,omitempty"` // the reaction to a finding
 	Detail   string    `json:"detail,omitempty"`
 	Status   string    `json:"status,omitempty"` // of a run's end
 	ExitCode *int      `json:"exit_code,omitempty"`
 }
 
-// maxDetail bounds the one text of a message that has no bound of its own, in bytes.
+// maxDetail bounds the one text of a message that has no other bound, in bytes.
 const maxDetail = 2000
 
-// Of returns the message about a record, and whether there is one. It reads the redacted event.
+// Of returns the message about a record, and whether there is one. The event must be redacted.
 func Of(ev audit.Event, run string, seq uint64) (Message, bool) {
 	m := Message{Run: run, Seq: seq, Time: ev.Time, Step: ev.Step}
 	switch {
@@ -53,7 +53,7 @@ func Of(ev audit.Event, run string, seq uint64) (Message, bool) {
 	return m, true
 }
 
-// finish bounds the texts and gives the message its id and time, where it has none.
+// finish truncates the texts and sets the message's id and time if they are missing.
 func (m Message) finish() Message {
 	if m.Time.IsZero() {
 		m.Time = time.Now()
@@ -81,12 +81,12 @@ func (m Message) body(format string) []byte {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a struct of strings and numbers cannot fail to marshal
+		panic(err) // a struct of strings and numbers always encodes
 	}
 	return b
 }
 
-// slack is the message as one text. Nothing in it is a mention, a link or markup that the record chose.
+// slack formats the message as one text. It contains no mention, link or markup from the record.
 func (m Message) slack() string {
 	head := map[string]string{Finding: "Finding", Verify: "Verification failed", Frozen: "Run frozen", End: "Run ended", Test: "Test"}[m.Type]
 	line := func(name, text string) string {
@@ -108,8 +108,8 @@ func (m Message) slack() string {
 		line("project", m.Project) + line("tenant", m.Tenant) + line("host", m.Host)
 }
 
-// slackEscapes are the three characters that Slack has escapes for, and for what begins markup or a mention
-// a character that looks alike, or one of no width behind it.
+// slackEscapes escapes the three characters for which Slack has escapes, and replaces those that begin markup or a
+// mention by a similar character, or adds one of zero width.
 var slackEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;",
 	"*", "∗", "_", "_\u200b", "~", "∼", "`", "ˋ", "@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "[", "⁅", "]", "⁆")
 
@@ -118,7 +118,7 @@ func escape(s string) string {
 		switch {
 		case r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029':
 			return ' '
-		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069: // changes of direction
+		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069: // changes of text direction
 			return -1
 		}
 		return r
@@ -126,7 +126,7 @@ func escape(s string) string {
 	return slackEscapes.Replace(s)
 }
 
-// sign is the header webhook-signature of the Standard Webhooks specification, version 1.
+// sign returns the header webhook-signature of the Standard Webhooks specification, version 1.
 func sign(key []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%d.", id, at.Unix())

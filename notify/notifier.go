@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Bounds of what a caller waits for, and of what is kept in memory.
+// Bounds of a caller's wait and of memory.
 const (
 	buffered  = 256             // messages between a caller and a target
-	closeWait = 5 * time.Second // Close waits so long for webhooks; what is left is delivered later
+	closeWait = 5 * time.Second // how long Close waits for webhooks; the rest is delivered later
 )
 
 // Notifier takes the messages of one process. It is safe for concurrent use.
@@ -21,14 +21,14 @@ const (
 //	Send --> buffer of each target --> worker --> file, HTTP, wait, HTTP, ...   (webhook)
 //	                                         '--> command                       (hook)
 type Notifier struct {
-	about   Message // what every message of the process has in common
+	about   Message // the common fields of the process's messages
 	targets []*target
 	warn    func(string)
 	wait    time.Duration
 	stop    context.CancelFunc
 	abort   context.CancelFunc
 	working sync.WaitGroup
-	mu      sync.Mutex // guards closed, and the sending on buffers
+	mu      sync.Mutex // guards closed, and sends on buffers
 	closed  bool
 }
 
@@ -42,8 +42,8 @@ type target struct {
 	work      func(ctx, abort context.Context, t *target)
 }
 
-// Open starts the workers, which deliver under dir. about has the host's name and the tenant. warn is called with what a
-// person should know; it may be called by several goroutines.
+// Open starts the workers, which use the directory dir. about has the host's name and the tenant. warn is called with
+// warnings for the user; it must be safe for concurrent use.
 func Open(ctx context.Context, dir string, c Config, about Message, warn func(string)) *Notifier {
 	n := &Notifier{about: about, warn: warn, wait: closeWait}
 	keep, abort := context.WithCancel(context.WithoutCancel(ctx))
@@ -74,8 +74,8 @@ func hookWait(h Hook) time.Duration {
 	return d + 3*time.Second
 }
 
-// Send hands a message to the targets that want it and returns without waiting. Where a buffer is
-// full the message is dropped, and counted.
+// Send passes a message to the targets that select it, and does not block. If a buffer is
+// full the message is dropped and counted.
 func (n *Notifier) Send(m Message) {
 	if n == nil {
 		return
@@ -102,8 +102,8 @@ func (n *Notifier) Send(m Message) {
 	}
 }
 
-// Close waits until the webhooks have what was sent, for at most 5 s, and until the commands have ended, for at most the
-// sum of their limit and 3 s. What a webhook has not taken stays for the next command.
+// Close waits until the webhooks have all messages, for at most 5 s, and until the commands have ended, for at most the
+// sum of their limit and 3 s. Messages that a webhook has not accepted stay for the next command.
 func (n *Notifier) Close() {
 	if n == nil {
 		return
@@ -123,13 +123,13 @@ func (n *Notifier) Close() {
 	n.abort()
 }
 
-// worker starts the command for one message after another. Its context ends with the Notifier's last bound.
+// worker starts the command for each message in turn. Its context ends with the Notifier's last bound.
 func (h Hook) worker(q queue, warn func(string)) func(context.Context, context.Context, *target) {
 	return func(_, abort context.Context, t *target) {
 		for m := range t.buffer {
 			var err error
 			if abort.Err() != nil {
-				err = errors.New("not started: the commands before took all the time")
+				err = errors.New("not started: earlier commands used all the time")
 			} else {
 				err = h.run(abort, m)
 			}

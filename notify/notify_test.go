@@ -24,13 +24,13 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// got is one request that an endpoint had.
+// got is one request to an endpoint.
 type got struct {
 	header http.Header
 	body   []byte
 }
 
-// endpoint is an HTTPS server that answers with one status after another, the last one for ever.
+// endpoint is an HTTPS server that answers with a sequence of statuses, and then repeats the last one.
 type endpoint struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -77,8 +77,8 @@ func finding(seq uint64) Message {
 	return Message{Type: Finding, Severity: "alert", Rule: "canary", Detail: "detail", Run: "r-1", Seq: seq}
 }
 
-// TestDelivered: each message arrives, signed as Standard Webhooks says, with the same id when it is repeated
-// after a 500. Another run with the same queue has nothing left to send.
+// TestDelivered: each message arrives, signed as Standard Webhooks requires, with the same id when it is repeated
+// after a 500. Another process with the same queue has nothing left to send.
 func TestDelivered(t *testing.T) {
 	e := newEndpoint(t, 500, 200)
 	dir := t.TempDir()
@@ -122,8 +122,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestFailures: a message stays for the next process unless the endpoint refuses it for good; redirects are not
-// followed, and no error names the address.
+// TestFailures: a message stays for the next process unless the endpoint refuses it permanently; redirects are not
+// followed, and no error contains the address.
 func TestFailures(t *testing.T) {
 	for status, stays := range map[int]bool{500: true, 302: true, 503: true, 408: true, 429: true, 403: false, 410: false, 400: false, 413: false, 422: false} {
 		e := newEndpoint(t, status)
@@ -152,7 +152,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestKilled: a process is killed while the endpoint does not answer; the next one delivers the same message.
+// TestKilled: a process is killed while the endpoint does not answer; the next process delivers the same message.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("CUSTODY_TEST_NOTIFY_DIR"); dir != "" {
 		n := Open(t.Context(), dir, Config{Webhooks: []Webhook{{Name: "ops", URL: os.Getenv("CUSTODY_TEST_NOTIFY_URL"), Format: "slack"}}}, Message{}, func(s string) { t.Log(s) })
@@ -188,7 +188,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestCloseIsBounded: an endpoint that does not answer holds the end of a run for closeWait, and nothing is lost.
+// TestCloseIsBounded: an endpoint that does not answer delays the end of a run by closeWait, and nothing is lost.
 func TestCloseIsBounded(t *testing.T) {
 	hung := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.ReadAll(r.Body)
@@ -209,7 +209,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 }
 
-// TestFull: what a full queue or a full buffer does not take is counted.
+// TestFull: messages that a full queue or a full buffer drops are counted.
 func TestFull(t *testing.T) {
 	q := queue{filepath.Join(t.TempDir(), "ops")}
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
@@ -236,7 +236,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a message that the disk does not take is delivered from memory.
+// TestFullDisk: a message that cannot be stored on disk is delivered from memory.
 func TestFullDisk(t *testing.T) {
 	e := newEndpoint(t, 200)
 	blocked := filepath.Join(t.TempDir(), "file")
@@ -251,7 +251,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRedacted: a message has what the record has, not what was given to the Recorder.
+// TestRedacted: a message has the contents of the record, not those before redaction.
 func TestRedacted(t *testing.T) {
 	red := redact.New([]byte("0123456789abcdef0123456789abcdef"))
 	if err := red.Add("TOKEN", []byte("hunter2hunter2hunter2")); err != nil {
@@ -272,7 +272,7 @@ type memory struct{}
 func (memory) Append(context.Context, redact.Sealed) (uint64, error) { return 7, nil }
 func (memory) Sync(context.Context, uint64) error                    { return nil }
 
-// TestSlack: hostile contents make no mention, link, markup or line of their own.
+// TestSlack: hostile contents cannot make a mention, link, markup or line.
 func TestSlack(t *testing.T) {
 	m := finding(1)
 	m.Detail = "<!channel> <@U1> @here #general *b* _i_ ~s~ `c` [x](https://evil.test) & \u202e\n*rule: fake\x1b[0m\u2028x"
@@ -299,7 +299,7 @@ func FuzzSlack(f *testing.F) {
 	})
 }
 
-// TestForget: an erasure removes what waits about the record.
+// TestForget: an erasure removes queued messages about the record.
 func TestForget(t *testing.T) {
 	dir := t.TempDir()
 	q := queue{filepath.Join(dir, "ops")}
@@ -316,7 +316,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestHook: the command has a clean environment and the message, and it and what it leaves behind end in time.
+// TestHook: the command gets a clean environment and the message, and it and its child processes end in time.
 func TestHook(t *testing.T) {
 	t.Setenv("SECRET_OF_HOST", "x")
 	out := filepath.Join(t.TempDir(), "out")
@@ -364,7 +364,7 @@ func TestFilter(t *testing.T) {
 func TestCheck(t *testing.T) {
 	good := Webhook{Name: "a", URL: "https://x/y", Key: "env:K"}
 	for want, c := range map[string]Config{
-		"name of its own": {Webhooks: []Webhook{good, good}}, "is signed": {Webhooks: []Webhook{{Name: "a", URL: "https://x"}}},
+		"a unique name": {Webhooks: []Webhook{good, good}}, "is signed": {Webhooks: []Webhook{{Name: "a", URL: "https://x"}}},
 		"want https":    {Webhooks: []Webhook{{Name: "a", URL: "http://example.com", Format: "slack"}}},
 		"without a":     {Webhooks: []Webhook{{Name: "a", URL: "https://u:p@x/", Format: "slack"}}},
 		"absolute path": {Hooks: []Hook{{Name: "a", Argv: []string{"sh"}}}}, "want up to": {Hooks: []Hook{{Name: "a", Argv: []string{"/bin/sh"}, Time: "1h"}}},
@@ -383,7 +383,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// answering is a server that answers each request as status says of the message in it.
+// answering is a server that answers each request with status of its message.
 func answering(t *testing.T, status func(m Message) int) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -397,7 +397,7 @@ func answering(t *testing.T, status func(m Message) int) (url string) {
 	return server.URL
 }
 
-// TestStuckMessage: a message that always fails does not hold up those behind it, also for the next process.
+// TestStuckMessage: a message that always fails does not block later ones, also for the next process.
 func TestStuckMessage(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_NOTIFY", testKey)
 	url := answering(t, func(m Message) int {
@@ -420,7 +420,7 @@ func TestStuckMessage(t *testing.T) {
 	}
 }
 
-// TestStuckWebhook: a webhook that does not answer does not hold up another one.
+// TestStuckWebhook: a webhook that does not answer does not block another one.
 func TestStuckWebhook(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_NOTIFY", testKey)
 	hung := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -447,7 +447,7 @@ func TestStuckWebhook(t *testing.T) {
 	}
 }
 
-// TestNoMessage: what is no message in a queue is set aside, does not block, and stops no other.
+// TestNoMessage: a file in a queue that is not a message is set aside and blocks no other.
 func TestNoMessage(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_NOTIFY", testKey)
 	for name, put := range map[string]func(path string) error{

@@ -12,35 +12,35 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// outage is the number of failures in a row that end a pass: the receiver does not work, whatever the message.
+// outage is the number of consecutive failures that end a pass: the receiver fails for every message.
 const outage = 3
 
-// selection is the waiting messages that a pass sends.
+// selection selects the waiting messages of a pass.
 type selection int
 
 const (
 	isNew  selection = iota // never tried
-	isDue                   // and those whose next attempt is due
+	isDue                   // also those whose next attempt is due
 	isKept                  // all
 )
 
-// result is how a pass ended.
+// result is the result of a pass.
 type result struct {
 	err       error         // the first failure
 	next      time.Duration // until the next attempt is due; 0: nothing waits
 	delivered bool          // at least one message
-	early     bool          // the receiver does not work, or the queue cannot be read: the rest waits for the next pass
-	isNew     bool          // what ended it early was no repetition
+	early     bool          // the receiver fails, or the queue cannot be read: the rest waits for the next pass
+	isNew     bool          // a new message, not a retry, ended it early
 }
 
-// item is a waiting message: a file of the queue, or one that the disk did not take.
+// item is a waiting message: a file of the queue, or one that could not be stored on disk.
 type item struct {
 	id, name string
 	m        Message // if name is ""
 }
 
-// pass sends the selected messages one after another: those that were never tried in the order of their time, then those
-// that failed in the order in which they are due. One that fails again waits for its next attempt, and the pass goes on.
+// pass sends the selected messages in turn: first new ones in order of time, then failed
+// ones in the order in which they are due. One that fails again waits for its next attempt, and the pass continues.
 func (d *deliverer) pass(ctx context.Context, t *target, which selection) (r result) {
 	unlock, err := d.queue.lock(ctx)
 	if err == nil {
@@ -54,7 +54,7 @@ func (d *deliverer) pass(ctx context.Context, t *target, which selection) (r res
 	}
 	items, listErr := d.items(locked)
 	if r.err = errors.Join(err, listErr); r.err != nil {
-		r.early = true // another process delivers what is on the disk, or nothing can
+		r.early = true // another process delivers the stored messages, or the lock fails
 	}
 	failed := 0
 	for _, it := range items {
@@ -80,7 +80,7 @@ func (d *deliverer) pass(ctx context.Context, t *target, which selection) (r res
 	return r
 }
 
-// items lists what waits, in the order in which a pass sends it, and forgets when others were due.
+// items lists the waiting messages, in the order of a pass, and drops entries of others from due.
 func (d *deliverer) items(disk bool) ([]item, error) {
 	var all []item
 	for _, m := range d.memory {
@@ -95,7 +95,7 @@ func (d *deliverer) items(disk bool) ([]item, error) {
 		all = append(all, item{id: idOf(name), name: name})
 	}
 	known := map[string]time.Time{}
-	s, _ := d.queue.state() // one that cannot be read: all are tried again
+	s, _ := d.queue.state() // if it cannot be read, all are retried
 	for _, it := range all {
 		due, ok := d.due[it.id]
 		if !ok {
@@ -110,13 +110,13 @@ func (d *deliverer) items(disk bool) ([]item, error) {
 	return all, err
 }
 
-// until is how long until the first of them is due, more than 0.
+// until returns the time until the first of them is due, more than 0.
 func (d *deliverer) until(items []item) time.Duration {
 	first := slices.MinFunc(items, func(a, b item) int { return d.due[a.id].Compare(d.due[b.id]) })
-	return min(max(time.Until(d.due[first.id]), time.Millisecond), 2*longestWait) // a clock may have been wrong
+	return min(max(time.Until(d.due[first.id]), time.Millisecond), 2*longestWait) // the clock may have been wrong
 }
 
-// send makes one attempt. A file that holds no message is set aside and counted, so that it stops no other.
+// send makes one attempt. A file that is not a message is set aside and counted, so that it blocks no other.
 func (d *deliverer) send(ctx context.Context, it item) error {
 	if it.name == "" {
 		return d.one(ctx, entry{m: it.m})

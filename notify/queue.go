@@ -14,39 +14,39 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Limits of a queue. What is over them is dropped, and counted in the State.
+// Limits of a queue. Messages beyond them are dropped, and counted in the State.
 const (
 	maxWaiting = 1000           // messages of one webhook
-	maxAge     = 72 * time.Hour // of a message that is not delivered
+	maxAge     = 72 * time.Hour // of an undelivered message
 )
 
 var errFull = errors.New("the queue is full")
 
-// queue is the messages of one webhook that wait on the disk, a file each, and what became of earlier ones.
+// queue is the messages of one webhook that wait on disk, a file each, and statistics of earlier ones.
 //
 //	notify/NAME/lock, state.json, 20261123T070000.000000000-msg_....json
 type queue struct{ dir string }
 
-// State is what is known of one target's deliveries.
+// State is the state of one target's deliveries.
 type State struct {
 	Name      string    `json:"-"`
 	Waiting   int       `json:"-"`
 	Delivered uint64    `json:"delivered"`
-	Dropped   uint64    `json:"dropped"` // the queue was full, the message too old, or refused for good
+	Dropped   uint64    `json:"dropped"` // the queue was full, the message too old, or permanently refused
 	Last      time.Time `json:"last,omitzero"`
-	Since     time.Time `json:"failing_since,omitzero"` // zero: the last attempt was good
+	Since     time.Time `json:"failing_since,omitzero"` // zero: the last attempt succeeded
 	Error     string    `json:"error,omitempty"`
 
-	Retries map[string]time.Time `json:"retries,omitempty"` // when what failed is tried again, by the message's id
+	Retries map[string]time.Time `json:"retries,omitempty"` // next attempt of failed messages, by id
 }
 
 // entry is one waiting message.
 type entry struct {
-	path string // "" while it is only in memory
+	path string // "" if it is only in memory
 	m    Message
 }
 
-// add makes a message durable. A message that is there already stays.
+// add durably stores a message. It does not replace an existing one.
 func (q queue) add(m Message) (string, error) {
 	waiting, err := q.names()
 	if err != nil {
@@ -82,17 +82,17 @@ func (q queue) names() ([]string, error) {
 	return names, nil
 }
 
-// errNoMessage is a file that stands in the place of a message.
+// errNoMessage: a file in the queue is not a message.
 var errNoMessage = errors.New("it is set aside as .bad")
 
-// read returns a waiting message. A file that holds none is set aside: the error is errNoMessage then.
+// read returns a waiting message. It sets a file that is not a message aside and returns errNoMessage.
 func (q queue) read(name string) (entry, error) {
 	path := filepath.Join(q.dir, name)
 	e := entry{path: path}
 	b, err := regular.ReadFile(path)
 	if err == nil {
 		if err = json.Unmarshal(b, &e.m); err == nil && e.m.ID != idOf(name) {
-			err = fmt.Errorf("it holds another message, %.100q", e.m.ID)
+			err = fmt.Errorf("it has another message, %.100q", e.m.ID)
 		}
 	} else if !errors.Is(err, fs.ErrInvalid) {
 		return entry{}, err
@@ -106,7 +106,7 @@ func (q queue) read(name string) (entry, error) {
 	return entry{}, fmt.Errorf("%s: %w: %w", path, err, errNoMessage)
 }
 
-// idOf is the id of the message in a file of this name.
+// idOf returns the id of the message in a file of this name.
 func idOf(name string) string {
 	return strings.TrimSuffix(name[strings.Index(name, "-msg_")+1:], ".json")
 }
@@ -127,7 +127,7 @@ func (q queue) state() (State, error) {
 func (q queue) note(change func(*State)) error {
 	s, err := q.state()
 	if err != nil {
-		s = State{} // it is a count, and begins again
+		s = State{} // statistics only: start again
 	}
 	change(&s)
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
@@ -140,7 +140,7 @@ func (q queue) note(change func(*State)) error {
 	return durable.Replace(filepath.Join(q.dir, "state.json"), append(b, '\n'), 0o600)
 }
 
-// settle notes how an attempt ended. A success ends the failing if no message waits for another attempt.
+// settle records the result of an attempt. A success ends the failing state if no message waits for another attempt.
 func (s *State) settle(err error, dropped uint64) {
 	s.Dropped += dropped
 	if err == nil {
@@ -157,7 +157,7 @@ func (s *State) settle(err error, dropped uint64) {
 	s.Error = err.Error()
 }
 
-// Forget removes the waiting messages about a record that is erased, of all webhooks.
+// Forget removes the waiting messages about an erased record, of all webhooks.
 func Forget(dir, run string, seq uint64) error {
 	targets, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +170,7 @@ func Forget(dir, run string, seq uint64) error {
 		for _, name := range names {
 			e, readErr := q.read(name)
 			if errors.Is(readErr, fs.ErrNotExist) {
-				continue // delivered meanwhile
+				continue // delivered concurrently
 			}
 			if readErr == nil && e.m.Run == run && e.m.Seq == seq {
 				readErr = os.Remove(e.path)

@@ -11,20 +11,20 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Allowed is the most that a host lets the files of projects ask for. Of its fields nil sets no bound.
+// Allowed bounds what a host allows project files to request. A nil field sets no bound.
 type Allowed struct {
 	// Sources are kinds of sources of secrets: env, file, cmd, vault.
 	Sources []string
-	// Vault has paths of Vault's that secrets may come from; one that ends in "*" stands for all that begin so.
+	// Vault lists the Vault paths of secrets; one that ends in "*" allows all with that prefix.
 	Vault []string
-	// Egress allows whatever egress rules may allow.
+	// Egress allows the egress rules that are within it.
 	Egress *netpolicy.Policy
-	// Resolvers are the servers that a file may name. With Egress, nil is none: who answers for a name decides
-	// where a rule for it leads.
+	// Resolvers are the servers that a file may name. With Egress, nil is none: a resolver's answers decide
+	// which addresses a rule for a name allows.
 	Resolvers []string
 }
 
-// UnmarshalYAML reads what host.yaml has under projects, as strictly as a project's file is read.
+// UnmarshalYAML reads the value of projects in host.yaml, as strictly as a project file is read.
 func (a *Allowed) UnmarshalYAML(n ast.Node) error {
 	var r reader
 	*a = Allowed{}
@@ -49,7 +49,7 @@ func (a *Allowed) UnmarshalYAML(n ast.Node) error {
 	return err
 }
 
-// vaultPaths checks a path, or the beginning of one with "*" after it.
+// vaultPaths checks a path, or a prefix followed by "*".
 func vaultPaths(s string) string {
 	stem := strings.TrimSuffix(s, "*")
 	if !clearPath(stem) || strings.Contains(stem, "*") {
@@ -58,13 +58,13 @@ func vaultPaths(s string) string {
 	return ""
 }
 
-// clearPath reports whether a path of Vault's, or the beginning of one, has no segments that lead elsewhere.
+// clearPath reports whether a Vault path, or a prefix of one, has no segments that lead elsewhere.
 func clearPath(s string) bool {
 	parts := strings.Split(strings.TrimSuffix(s, "/"), "/")
 	return !slices.ContainsFunc(parts, func(p string) bool { return p == "" || p == "." || p == ".." })
 }
 
-// Beyond lists what the file asks for and a does not allow, a line each.
+// Beyond lists what the file requests and a does not allow, one per line.
 func (f *File) Beyond(a Allowed) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -73,9 +73,9 @@ func (f *File) Beyond(a Allowed) ([]string, error) {
 		path, _, _ = strings.Cut(path, "#")
 		switch {
 		case a.Sources != nil && !slices.Contains(a.Sources, kind):
-			add("secret %s: a source of the kind %s; projects.sources allows %s", name, kind, listed(a.Sources))
+			add("secret %s: a source of kind %s; projects.sources allows %s", name, kind, listed(a.Sources))
 		case a.Vault != nil && kind == "vault" && !a.hasPath(path):
-			add("secret %s: the path %q of Vault's; projects.vault allows %s", name, path, listed(a.Vault))
+			add("secret %s: the Vault path %q; projects.vault allows %s", name, path, listed(a.Vault))
 		}
 	}
 	slices.Sort(list)

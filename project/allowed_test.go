@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// allowed reads what host.yaml would have under projects, as host.yaml is read.
+// allowed parses the value of projects in host.yaml, as host.yaml is read.
 func allowed(text string) (Allowed, error) {
 	var host struct {
 		Projects Allowed `yaml:"projects"`
@@ -22,13 +22,13 @@ func TestBeyond(t *testing.T) {
 	const secrets = `secrets: {e: {from: "env:E"}, f: {from: "file:f"}, c: {from: "cmd:c"}, v: {from: "vault:kv/data/a/b#x"}, t: {from: "vault:kv/data/a", deliver: {token: T}}}`
 	for name, c := range map[string]struct {
 		allowed, file string
-		want          []string // beginnings of lines
+		want          []string // prefixes of lines
 	}{
 		"no bounds":         {"{}", secrets + "\negress: [{allow: a.com}]\nresolvers: [\"udp://192.0.2.1\"]", nil},
-		"no sources":        {"{sources: []}", secrets, []string{"secret c: a source of the kind cmd; projects.sources allows none", "secret e: ", "secret f: ", "secret t: ", "secret v: "}},
+		"no sources":        {"{sources: []}", secrets, []string{"secret c: a source of kind cmd; projects.sources allows none", "secret e: ", "secret f: ", "secret t: ", "secret v: "}},
 		"some sources":      {"{sources: [vault, file]}", secrets, []string{"secret c: ", "secret e: "}},
 		"no secrets":        {"{sources: [], vault: []}", "", nil},
-		"no paths":          {"{vault: []}", secrets, []string{`secret t: the path "kv/data/a" of Vault's; projects.vault allows none`, `secret v: the path "kv/data/a/b"`}},
+		"no paths":          {"{vault: []}", secrets, []string{`secret t: the Vault path "kv/data/a"; projects.vault allows none`, `secret v: the Vault path "kv/data/a/b"`}},
 		"a path":            {"{vault: [kv/data/a]}", secrets, []string{"secret v: "}},
 		"paths below":       {"{vault: [kv/data/a/*]}", secrets, []string{"secret t: "}},
 		"a beginning":       {"{vault: [kv/data/a*]}", secrets, nil},

@@ -16,10 +16,10 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Error is what is wrong with a file, where, and what to do about it.
+// Error is an error in a file, with its position and remedy.
 type Error struct {
 	File         string
-	Line, Column int // from 1; 0 when the whole file is meant
+	Line, Column int // from 1; 0 for the whole file
 	Message      string
 	Hint         string // may be empty
 }
@@ -36,8 +36,8 @@ func (e *Error) Error() string {
 	return at + ": " + e.Message + "; " + e.Hint
 }
 
-// reader reads the values of a YAML file. It walks the syntax tree rather than filling tagged structs, because
-// an error about a value reports the value's place.
+// reader reads the values of a YAML file. It walks the syntax tree instead of decoding into tagged structs, because
+// an error about a value has the value's position.
 type reader struct {
 	file string // as errors name it
 }
@@ -72,7 +72,7 @@ func (r *reader) document(b []byte) (ast.Node, error) {
 			continue
 		}
 		if body != nil {
-			return nil, r.err(doc.Body, "a second document begins here", `keep one document and remove what follows "---"`)
+			return nil, r.err(doc.Body, "a second document starts here", `keep one document and remove what follows "---"`)
 		}
 		body = doc.Body
 	}
@@ -82,12 +82,12 @@ func (r *reader) document(b []byte) (ast.Node, error) {
 	return body, nil
 }
 
-// maxNesting is the deepest that brackets and dashes may nest. The parser is
+// maxNesting is the maximum nesting of brackets and dashes. The parser is
 // recursive, and this file needs five levels.
 const maxNesting = 32
 
 func (r *reader) parse(s string) (f *ast.File, err error) {
-	// The parser is not ours and gets whatever a checkout holds: should it panic, that is a bad file.
+	// The parser is a library's and its input is untrusted: a panic counts as a bad file.
 	defer func() {
 		if p := recover(); p != nil {
 			f, err = nil, r.err(nil, "the file cannot be parsed as YAML", "reduce it until the offending line is found")
@@ -106,7 +106,7 @@ func (r *reader) parse(s string) (f *ast.File, err error) {
 	return f, nil
 }
 
-// plain refuses the parts of YAML that make a file mean other than it reads.
+// plain refuses the parts of YAML with which a file could mean something else than it appears to.
 func (r *reader) plain(tokens token.Tokens) error {
 	open, dashes := 0, 0
 	for _, t := range tokens {
@@ -163,7 +163,7 @@ func (r *reader) entries(n ast.Node, what string) ([]entry, error) {
 	return out, nil
 }
 
-// fields are the keys that a mapping may have and what reads them.
+// fields are the keys that a mapping may have, with their readers.
 type fields map[string]func(ast.Node) error
 
 func (r *reader) mapping(n ast.Node, what string, known fields) error {
@@ -238,7 +238,7 @@ func (r *reader) texts(n ast.Node, what string, to *[]string, check func(string)
 	})
 }
 
-// checked reads a string about which check has nothing to say.
+// checked reads a string that check accepts.
 func (r *reader) checked(n ast.Node, what string, to *string, check func(string) string) error {
 	if err := r.text(n, what, to); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (r *reader) integer(n ast.Node, what string, least, most int64, to *int) er
 	return nil
 }
 
-// integer returns the number that n is, and false for what is none or does not fit.
+// integer returns the integer in n, and false if there is none or it does not fit.
 func integer(n ast.Node) (int64, bool) {
 	v, ok := n.(*ast.IntegerNode)
 	if !ok {
@@ -285,13 +285,13 @@ func integer(n ast.Node) (int64, bool) {
 	return 0, false
 }
 
-// size reads a number of bytes: plain or with a binary unit, as docker/go-units reads it.
+// size reads a number of bytes: plain or with a binary unit, in the syntax of docker/go-units.
 func (r *reader) size(n ast.Node, what string, least, most int64, to *int64) error {
 	i, ok := integer(n)
 	if s, isText := n.(*ast.StringNode); isText {
 		v, err := units.RAMInBytes(s.Value)
 		i, ok = v, err == nil
-		if ok && v < 0 { // more than an int64 holds
+		if ok && v < 0 { // more than an int64
 			i = math.MaxInt64
 		}
 	}
@@ -328,7 +328,7 @@ func (r *reader) duration(n ast.Node, what string, to *time.Duration) error {
 	return nil
 }
 
-// shown is a scalar as the file writes it, anything else by its kind.
+// shown returns a scalar as in the file, anything else as the name of its kind.
 func shown(n ast.Node) string {
 	if s, ok := n.(ast.ScalarNode); ok && s.GetToken() != nil {
 		return fmt.Sprintf("%q", s.GetToken().Value)
@@ -367,7 +367,7 @@ func nearest(s string, keys []string) string {
 	return found
 }
 
-// edits is the distance of Levenshtein, one row at a time.
+// edits returns the Levenshtein distance, computed row by row.
 func edits(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

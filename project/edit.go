@@ -14,8 +14,8 @@ import (
 )
 
 // WithEgress returns a file's text with other egress rules and nothing else
-// changed. A rule that stays keeps its place, its words and the comments above it; new
-// ones come last. Empty text makes a new file.
+// changed. A rule that stays keeps its position, its text and the comments above it; new
+// ones are appended. Empty text makes a new file.
 func WithEgress(name string, text []byte, rules []netpolicy.Rule) ([]byte, error) {
 	if len(text) == 0 {
 		text = []byte(fmt.Sprintf("version: %d\n", Version))
@@ -50,9 +50,9 @@ func WithEgress(name string, text []byte, rules []netpolicy.Rule) ([]byte, error
 	return out, nil
 }
 
-// sameBut reads a changed file again: only what was meant may differ.
+// sameBut parses a changed file: only the intended change may differ.
 func (f *File) sameBut(rules []netpolicy.Rule, name string, text []byte) error {
-	odd := errors.New(name + ": it is laid out in a way that a program cannot change; make the change by hand")
+	odd := errors.New(name + ": its layout cannot be edited by a program; make the change by hand")
 	g, err := Parse(name, text)
 	if err != nil {
 		return odd
@@ -73,13 +73,13 @@ func (f *File) sameBut(rules []netpolicy.Rule, name string, text []byte) error {
 	return nil
 }
 
-// section is the part of a file that has the egress rules, in lines with their ends.
+// section is the part of a file with the egress rules, as lines with their line ends.
 type section struct {
 	before, lines, after []string
-	first                int // number of the first of lines
+	first                int // index of the first of lines
 }
 
-// findEgress parts a file's lines. Without egress rules the section is empty, at the end.
+// findEgress splits a file's lines. Without egress rules the section is empty, at the end.
 func findEgress(name string, text []byte) (section, error) {
 	lines := strings.SplitAfter(string(text), "\n")
 	if last := len(lines) - 1; lines[last] == "" {
@@ -93,7 +93,7 @@ func findEgress(name string, text []byte) (section, error) {
 		return section{}, err
 	}
 	if m, ok := body.(*ast.MappingNode); ok && m.IsFlowStyle {
-		return section{}, d.err(body, "the file is one pair of braces", "give each key a line of its own to have the rules changed by a program")
+		return section{}, d.err(body, "the file is one pair of braces", "put each key on a separate line so that a program can change the rules")
 	}
 	keys, err := d.entries(body, "the file")
 	if err != nil {
@@ -117,16 +117,16 @@ func findEgress(name string, text []byte) (section, error) {
 	return section{before: lines[:from], lines: lines[from:to], after: lines[to:], first: from + 1}, nil
 }
 
-// isFiller reports whether a line belongs to what comes after it: a comment at the
-// left edge, a mark between documents or nothing.
+// isFiller reports whether a line belongs to the next part: a comment at the
+// left margin, a document separator or an empty line.
 func isFiller(line string) bool {
 	s := strings.TrimRight(line, " \t\r\n")
 	return s == "" || s[0] == '#' || s == "---" || s == "..."
 }
 
-// items parts the section's lines among the rules, which begin in lines of their
-// own with a dash. Comments go with the rule below them. It returns nil if the section is
-// laid out in another way.
+// items splits the section's lines among the rules, each of which begins on a separate
+// line with a dash. Comments belong to the rule below them. It returns nil if the section has
+// another layout.
 func (s section) items(rules []netpolicy.Rule) [][]string {
 	var starts []int
 	for _, r := range rules {
@@ -152,7 +152,7 @@ func (s section) items(rules []netpolicy.Rule) [][]string {
 
 func isDash(line string) bool { return strings.HasPrefix(strings.TrimLeft(line, " "), "-") }
 
-// above returns the first of the comments and empty lines right above a line.
+// above returns the index of the first of the comments and empty lines directly above a line.
 func (s section) above(at int) int {
 	for at > 1 {
 		if above := strings.TrimSpace(s.lines[at-1]); above != "" && above[0] != '#' {
@@ -163,7 +163,7 @@ func (s section) above(at int) int {
 	return at
 }
 
-// compose writes the section again.
+// compose formats the section again.
 func (s section) compose(kept []string, fresh []netpolicy.Rule, block bool) []string {
 	if len(kept) == 0 && len(fresh) == 0 {
 		return nil
@@ -229,7 +229,7 @@ func yamlList(items []string) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// yamlWord quotes what YAML could take for something else than this string.
+// yamlWord quotes text that YAML could parse as something else than this string.
 func yamlWord(s string) string {
 	plain := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == ""
 	number := strings.Trim(s, "0123456789.+-xXabcdefABCDEF_oO") == ""

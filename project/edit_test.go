@@ -80,7 +80,7 @@ egress:
 	}
 }
 
-// FuzzWithEgress: a changed file has the rules that were meant, and all else as before.
+// FuzzWithEgress: a changed file has the intended rules, and everything else as before.
 func FuzzWithEgress(f *testing.F) {
 	for _, s := range []string{sample, "", "version: 1\negress: [{allow: a.com}]\n", "version: 1\negress:\n- allow: a.com\n- allow: b.com", "---\nversion: 1\negress:\n  -\n    allow: b.com\n  # x\n\n---\n"} {
 		f.Add([]byte(s), byte(3))

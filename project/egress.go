@@ -76,7 +76,7 @@ func (d ruleDecoder) rule(n ast.Node) (netpolicy.Rule, error) {
 	return normal, nil
 }
 
-// ports are read like other lists, but a bare number gets the answer that its writer needs.
+// ports are read like other lists, but a bare number gets a specific error.
 func (d ruleDecoder) ports(to *[]netpolicy.Port, n ast.Node) error {
 	return d.items(n, "ports", func(n ast.Node) error {
 		if i, ok := integer(n); ok {
@@ -101,7 +101,7 @@ func (d ruleDecoder) http(h *netpolicy.HTTP, n ast.Node) error {
 	return d.mapping(n, "http", known)
 }
 
-// ruleError adds the file and the rule's place to an error of package netpolicy.
+// ruleError adds the file and the rule's position to an error of package netpolicy.
 func ruleError(file string, err error) error {
 	e := new(netpolicy.RuleError)
 	if !errors.As(err, &e) {
@@ -110,7 +110,7 @@ func ruleError(file string, err error) error {
 	return &Error{File: file, Line: e.Rule.Line, Column: e.Rule.Column, Message: e.Message, Hint: e.Hint}
 }
 
-// place is where a rule begins: at its first key, or at the brace before it.
+// place returns the position where a rule begins: its first key, or the brace before it.
 func place(n ast.Node) (line, column int) {
 	t := n.GetToken()
 	if m, ok := n.(*ast.MappingValueNode); ok {
@@ -124,7 +124,7 @@ func place(n ast.Node) (line, column int) {
 	return t.Position.Line, t.Position.Column
 }
 
-// read reads a string in a notation that parse knows; its errors are remedies.
+// read reads a string that parse accepts; parse's errors are remedies.
 func read[T any](d *reader, n ast.Node, what string, to *T, parse func(string) (T, error)) error {
 	var s string
 	if err := d.text(n, what, &s); err != nil {
@@ -149,7 +149,7 @@ func one[T any](d *reader, n ast.Node, list string, to *[]T, parse func(string) 
 	return err
 }
 
-// remedy makes a check of this package's kind of one whose errors are remedies.
+// remedy converts a function whose errors are remedies to a check of this package.
 func remedy(check func(string) error) func(string) string {
 	return func(s string) string {
 		if err := check(s); err != nil {
@@ -160,8 +160,8 @@ func remedy(check func(string) error) func(string) string {
 }
 
 // resolver checks the notation of an upstream DNS server: udp, tcp or tls, an
-// address, a port if it is another than the usual, and for tls the name on the
-// certificate if it is not the address.
+// address, a port unless it is the default, and for tls the name on the
+// certificate unless it is the address.
 func resolver(s string) string {
 	scheme, rest, _ := strings.Cut(s, "://")
 	at, name, named := strings.Cut(rest, "#")
@@ -175,7 +175,7 @@ func resolver(s string) string {
 	case named && scheme != "tls":
 		return `only tls has the name on the server's certificate after "#"`
 	case named && (!isName || plain != name):
-		return `after "#" stands a host name, in lower case`
+		return `after "#" must be a host name, in lower case`
 	}
 	return ""
 }

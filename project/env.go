@@ -11,26 +11,26 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// Variable is a plain environment variable of a step. Its value is no secret: it stands in the record.
+// Variable is a plain environment variable of a step. Its value is not secret: the record contains it.
 type Variable struct {
 	Name, Value  string
-	Line, Column int // in the project's file, from 1; 0 when it is from elsewhere
+	Line, Column int // in the project file, from 1; 0 for other sources
 }
 
 // String returns NAME=VALUE.
 func (v Variable) String() string { return v.Name + "=" + v.Value }
 
-// The bounds of a step's plain variables together, and of the value of one in bytes.
+// Bounds of a step's plain variables together, and of the value of one in bytes.
 const (
 	maxVariables = 128
 	maxValue     = 8 * kib
 	maxEnv       = 32 * kib
 )
 
-// ownVariables are set in each step by Custody.
+// ownVariables are set by Custody in each step.
 var ownVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "SHELL", "TERM"}
 
-// trustVariables are set where a rule opens TLS.
+// trustVariables are set if a rule opens TLS.
 var trustVariables = func() (names []string) {
 	for _, kv := range channel.TrustEnv() {
 		name, _, _ := strings.Cut(kv, "=")
@@ -53,7 +53,7 @@ func (d *decoder) env(n ast.Node, to *[]Variable) error {
 		if err := d.text(e.value, "the value of "+v.Name, &v.Value); err != nil {
 			return err
 		}
-		if hint := plainValue(v.Value); hint != "" { // which may be long, or a secret
+		if hint := plainValue(v.Value); hint != "" { // the value may be long, or a secret
 			return d.err(e.value, "the value of "+v.Name+" cannot be used", hint)
 		}
 		if t := e.at.GetToken(); t != nil && t.Position != nil {
@@ -64,7 +64,7 @@ func (d *decoder) env(n ast.Node, to *[]Variable) error {
 	return nil
 }
 
-// ParseVariables reads variables as a command line has them: NAME=VALUE, or NAME for the value that lookup gives.
+// ParseVariables parses variables of a command line: NAME=VALUE, or NAME for the value that lookup returns.
 func ParseVariables(args []string, lookup func(name string) (string, bool)) ([]Variable, error) {
 	var list []Variable
 	for _, arg := range args {
@@ -89,9 +89,9 @@ func ParseVariables(args []string, lookup func(name string) (string, bool)) ([]V
 	return list, nil
 }
 
-// Variables returns the plain variables of a step, ordered by name: those of the file, which those of the step replace,
-// which those in more replace. Step nil is a command outside the file. binds are the secrets that the step gets. The
-// error returns the variable that cannot be set, and why.
+// Variables returns the plain variables of a step, ordered by name: those of the file, overridden by those of the step,
+// overridden by more. A nil step is a command outside the file. binds are the secrets that the step gets. The
+// error names the variable that cannot be set, and why.
 func (f *File) Variables(step *Step, binds []string, more []Variable) ([]Variable, error) {
 	layers := [][]Variable{f.Env, nil, more}
 	if step != nil {
@@ -110,7 +110,7 @@ func (f *File) Variables(step *Step, binds []string, more []Variable) ([]Variabl
 	return list, nil
 }
 
-// settable returns an *Error without a file's name if the variables cannot be set together.
+// settable returns an *Error without a file name if the variables cannot be set together.
 func (f *File) settable(list []Variable, binds []string) error {
 	taken := map[string]string{}
 	for _, name := range binds {
@@ -143,7 +143,7 @@ func (f *File) settable(list []Variable, binds []string) error {
 	return nil
 }
 
-// checkEnv checks the variables of each step of the file, and without steps those of a command that gets no secret.
+// checkEnv checks the variables of each step of the file, and without steps those of a command without secrets.
 func (d *decoder) checkEnv(f *File) error {
 	check := func(s *Step, binds []string) error {
 		_, err := f.Variables(s, binds, nil)

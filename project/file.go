@@ -1,10 +1,10 @@
-// Package project reads a project's file, custody.yaml.
+// Package project reads a project file, custody.yaml.
 //
-// The file is read strictly: an unknown key, a duplicate one, a value of the
-// wrong type or out of bounds is an *Error with file, line, column and what to
-// do about it. Anchors, aliases, merge keys and tags are refused, as a policy
-// should define each thing in one place. What egress rules mean, and which make
-// no sense, is netpolicy's business; here its errors get a place in the file.
+// The file is read strictly: an unknown key, a duplicate one, or a value of the
+// wrong type or out of bounds is an *Error with file, line, column and
+// remedy. Anchors, aliases, merge keys and tags are refused, because a policy
+// should define each thing in one place. Package netpolicy defines the meaning of egress rules and
+// checks them; this package adds the position in the file to its errors.
 package project
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Version is the only version of the file that this code reads.
+// Version is the only supported version of the file.
 const Version = 1
 
 // Name is the usual name of the file, in the project's directory.
 const Name = "custody.yaml"
 
-// File is a project's file with defaults filled in.
+// File is a project file with defaults filled in.
 type File struct {
-	// SHA256 is the digest of the file's bytes, in hexadecimal; empty where no file was read.
+	// SHA256 is the digest of the file's bytes, in hexadecimal; empty if no file was read.
 	SHA256   string
 	Version  int
 	Project  string
 	Template string
-	// Isolation is the tier that runs must have, one of vmm.Tiers; empty: the best that works on the host.
+	// Isolation is the required tier of runs, one of vmm.Tiers; empty: the best that works on the host.
 	Isolation string
-	// Egress has the rules in the file's order, each in its normal form and with its place.
+	// Egress has the rules in the file's order, each in its normal form and with its position.
 	Egress []netpolicy.Rule
 	// Resolvers are upstream DNS servers, such as udp://10.0.0.53, tcp://10.0.0.53:53 or
 	// tls://9.9.9.9#dns.quad9.net; none means those of the host.
@@ -46,34 +46,34 @@ type File struct {
 	Steps   []Step
 }
 
-// Secret is where a value comes from and how a step gets it.
+// Secret defines the source of a value and how a step gets it.
 type Secret struct {
 	From    string // env:NAME, file:PATH, cmd:COMMAND, vault:PATH#FIELD, or vault:PATH for a token
 	Deliver Deliver
-	// Hosts are the only ones to which requests may carry the secret, where the gateway reads
-	// them; none means all that the egress rules allow. A header secret goes where rules name it.
+	// Hosts are the only ones to which requests may carry the secret, if the gateway reads
+	// them; none means all that the egress rules allow. A header secret is sent where rules name it.
 	Hosts []netpolicy.Pattern
-	// Line and Column are the place of its name in the project's file, from 1.
+	// Line and Column are the position of its name in the project file, from 1.
 	Line, Column int
 }
 
-// Deliver is the way of a value to a step. With Header, Env and File get a
-// placeholder; Token stands alone. Without any the value is only masked wherever it turns up.
+// Deliver defines how a step gets a value. With Header, Env and File get a
+// placeholder; Token excludes the others. Without any the value is only masked.
 type Deliver struct {
-	Header string // added to requests by the gateway, never seen in the sandbox
+	Header string // added to requests by the gateway, never visible in the sandbox
 	Env    string // name of an environment variable
-	File   string // name of a file in the step's own tmpfs
-	Token  string // name of an environment variable for a Vault token of the step's own
+	File   string // name of a file in the step's tmpfs
+	Token  string // name of an environment variable for a separate Vault token of the step
 }
 
-// Action is what is done about a credential that turns up where it does not belong.
+// Action is the reaction to a credential in a wrong place.
 type Action string
 
-// The actions on an anomaly.
+// The actions on a finding.
 const (
 	Revoke Action = "revoke" // the step's credentials are revoked; the default
-	Freeze Action = "freeze" // and the sandbox is frozen, to be looked at
-	End    Action = "end"    // and the run is ended
+	Freeze Action = "freeze" // also, the sandbox is frozen for inspection
+	End    Action = "end"    // also, the run is ended
 )
 
 // Mode describes what happens when the record cannot be written.
@@ -81,18 +81,18 @@ type Mode string
 
 // The modes of the record.
 const (
-	Strict  Mode = "strict"  // the sandbox is frozen until it can; the default
-	Degrade Mode = "degrade" // the run goes on and the gap is declared
+	Strict  Mode = "strict"  // the sandbox is frozen until the record can be written; the default
+	Degrade Mode = "degrade" // the run continues and a gap declares the loss
 )
 
-// Record describes how much is recorded.
+// Record configures what is recorded.
 type Record struct {
 	Mode   Mode
 	Files  Files
-	Output int64 // most bytes of output recorded in a run
+	Output int64 // maximum of recorded output of a run, in bytes
 }
 
-// Files are sizes in bytes above which files are looked at.
+// Files has file sizes in bytes above which files are hashed or reads reported.
 type Files struct {
 	HashOver int64 // written files are hashed above it; 0 hashes all but empty ones
 	ReadOver int64 // reads are reported and hashed above it; -1 never
@@ -105,21 +105,21 @@ type Limits struct {
 	Disk   int64 // bytes of the scratch disk
 	PIDs   int
 	Time   time.Duration // of the whole run
-	// LLMTokens is how many tokens, in and out, the run's LLM API calls may use; 0 is no limit.
+	// LLMTokens is the maximum number of tokens, in and out, of the run's LLM API calls; 0 is no limit.
 	LLMTokens int64
 }
 
 // Step is one command of a run.
 type Step struct {
 	Name    string
-	Run     string        // given to sh -c
+	Run     string        // executed with sh -c
 	Secrets []string      // names in File.Secrets
-	Env     []Variable    // beside File.Env, which they replace
+	Env     []Variable    // in addition to File.Env, which they override
 	Time    time.Duration // of the step; 0: limits.time alone bounds it
 	Workdir string        // in the sandbox; empty for its default
 }
 
-// Default returns what holds where no file says otherwise.
+// Default returns the defaults.
 func Default() File {
 	return File{
 		Version:  Version,
@@ -135,10 +135,10 @@ func Default() File {
 	}
 }
 
-// maxFile is far more than a policy that people can review.
+// maxFile is far more than people can review.
 const maxFile = 256 << 10
 
-// Load reads the file at path. A missing one satisfies errors.Is(err, fs.ErrNotExist).
+// Load reads the file at path. If it does not exist, errors.Is(err, fs.ErrNotExist) holds.
 func Load(ctx context.Context, path string) (File, error) {
 	b, err := regular.Given(ctx, path, 64*maxFile)
 	if err != nil {
@@ -147,10 +147,10 @@ func Load(ctx context.Context, path string) (File, error) {
 	return Parse(path, b)
 }
 
-// Policy returns what the egress rules mean together. Those of a file that was parsed agree.
+// Policy returns the policy of the egress rules. For a parsed file it returns no error.
 func (f *File) Policy() (*netpolicy.Policy, error) { return netpolicy.New(f.Egress) }
 
-// Parse reads a file's content; name is what errors call it.
+// Parse parses a file's contents; errors contain name.
 func Parse(name string, b []byte) (File, error) {
 	d := &decoder{reader: &reader{file: name}}
 	body, err := d.document(b)

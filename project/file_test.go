@@ -93,7 +93,7 @@ func TestParseSample(t *testing.T) {
 			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src", Time: time.Hour},
 		},
 	}
-	want.SHA256 = got.SHA256 // of the bytes, which TestDefaults looks at
+	want.SHA256 = got.SHA256 // of the bytes, which TestDefaults checks
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -133,7 +133,7 @@ func TestErrors(t *testing.T) {
 		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
 		{"unknown", v + "network: on\n", "known keys are anomaly, egress, env, isolation, limits, project, record, resolvers, secrets, steps, template, version"},
 		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
-		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document begins here"},
+		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document starts here"},
 		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},
 		{"anchor", v + "project: &a x\n", "c.yaml:2:10: anchors, aliases and merge keys are not allowed"},
 		{"alias", v + "project: *a\n", "anchors, aliases"},
@@ -190,10 +190,10 @@ func TestErrors(t *testing.T) {
 		{"no source", v + "secrets: {a: {deliver: {env: A}}}\n", `c.yaml:2:11: the secret "a" has no source`},
 		{"token and env", v + "secrets: {a: {from: \"vault:kv/a\", deliver: {env: A, token: B}}}\n", "give deliver: {token} alone"},
 		{"token of a field", v + "secrets: {a: {from: \"vault:kv/a#b\", deliver: {token: B}}}\n", "without a field"},
-		{"token of a variable", v + "secrets: {a: {from: \"env:A\", deliver: {token: B}}}\n", "names no path of Vault's"},
-		{"no field", v + "secrets: {a: {from: \"vault:kv/a\", deliver: {env: A}}}\n", "which field"},
+		{"token of a variable", v + "secrets: {a: {from: \"env:A\", deliver: {token: B}}}\n", "its source is not a Vault path"},
+		{"no field", v + "secrets: {a: {from: \"vault:kv/a\", deliver: {env: A}}}\n", "does not name a field"},
 		{"clash", v + "secrets: {a: {from: \"env:A\", deliver: {env: A}}, b: {from: \"env:B\", deliver: {env: A}}}\nsteps: [{name: s, run: x, secrets: [a, b]}]\n", `"a" and "b" are both delivered to the variable A`},
-		{"no header", v + "secrets: {a: {from: \"env:A\", deliver: {env: A}}}\negress: [{allow: a.com, http: {}, credential: a}]\n", "no header is named"},
+		{"no header", v + "secrets: {a: {from: \"env:A\", deliver: {env: A}}}\negress: [{allow: a.com, http: {}, credential: a}]\n", "but has no header"},
 		{"reserved header", v + "secrets: {a: {from: \"env:A\", deliver: {header: Host}}}\n", "has another meaning"},
 		{"hosts and header", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}, hosts: [a.com]}}\n", "remove hosts"},
 		{"reserved file", v + "secrets: {a: {from: \"env:A\", deliver: {file: env}}}\n", "give another name"},
@@ -204,10 +204,10 @@ func TestErrors(t *testing.T) {
 		{"env", v + "secrets: {a: {from: \"env:A\", deliver: {env: \"A B\"}}}\n", "variable's name"},
 		{"file", v + "secrets: {a: {from: \"env:A\", deliver: {file: ../b}}}\n", "without a leading"},
 		{"header", v + "secrets: {a: {from: \"env:A\", deliver: {header: \"a: b\"}}}\n", "header's name"},
-		{"secret name", v + "secrets: {\"a]\": {from: \"env:A\", deliver: {env: A}}}\n", "a secret cannot be called"},
+		{"secret name", v + "secrets: {\"a]\": {from: \"env:A\", deliver: {env: A}}}\n", "a secret cannot be named"},
 		{"step secret", v + "steps: [{name: a, run: b, secrets: [git]}]\n", `a step names the secret "git", which does not exist`},
 		{"step without run", v + "steps: [{name: a}]\n", "a step needs a name and a command"},
-		{"step twice", v + "steps: [{name: a, run: b}, {name: a, run: c}]\n", `two steps are called "a"`},
+		{"step twice", v + "steps: [{name: a, run: b}, {name: a, run: c}]\n", `two steps are named "a"`},
 		{"step time", v + "limits: {time: 5m}\nsteps: [{name: a, run: b, time: 6m}]\n", `c.yaml:3:33: time is "6m", more than the run has; give 5m0s at most, or raise limits.time`},
 		{"step time above the default", v + "steps: [{name: a, run: b, time: 16m}]\n", "give 15m0s at most"},
 		{"step time short", v + "steps: [{name: a, run: b, time: 999ms}]\n", `time is "999ms"; give a step 1s at least`},
@@ -276,7 +276,7 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// FuzzResolver: what is accepted here, the resolver's client accepts.
+// FuzzResolver: the resolver's client accepts what is accepted here.
 func FuzzResolver(f *testing.F) {
 	for _, s := range []string{"udp://10.0.0.53", "tls://9.9.9.9:853#dns.quad9.net", "tcp://[2001:db8::53]:53", "udp://[::1", "udp://1.2.3.4]"} {
 		f.Add(s)
@@ -291,7 +291,7 @@ func FuzzResolver(f *testing.F) {
 	})
 }
 
-// FuzzParse: never a panic, always an *Error, and what is accepted is within bounds.
+// FuzzParse: Parse never panics, always returns an *Error, and accepted values are within bounds.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	for _, s := range []string{"", "version: 1\n", "a: &b [*b]\n", "{", "- - - -", "version: 1\nlimits: {time: 1ns, memory: 1e9}\n", "%YAML 1.2\n---\n", "version: 0x1\n"} {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// HostFiles are the files of the host that a run reads or executes because of the project's file, which is at
-// path: that file, those of file: sources, and those of CommandFiles. Relative names begin at dir.
+// HostFiles returns the files of the host that a run reads or executes because of the project file, which is at
+// path: that file, those of file: sources, and those of CommandFiles. Relative names are below dir.
 func (f *File) HostFiles(path, dir string) []string {
 	files := append([]string{path}, f.CommandFiles(dir)...)
 	for _, file := range f.SecretFiles(dir) {
@@ -15,7 +15,7 @@ func (f *File) HostFiles(path, dir string) []string {
 	return files
 }
 
-// SecretFiles are the files of file: sources, by the name of the secret.
+// SecretFiles returns the files of file: sources, by the name of the secret.
 func (f *File) SecretFiles(dir string) map[string]string {
 	files := map[string]string{}
 	for name, s := range f.Secrets {
@@ -26,7 +26,7 @@ func (f *File) SecretFiles(dir string) map[string]string {
 	return files
 }
 
-// CommandFiles is every word of a cmd: source as a file's name. Most name none.
+// CommandFiles returns every word of a cmd: source as a file name. Most do not name a file.
 func (f *File) CommandFiles(dir string) (files []string) {
 	for _, s := range f.Secrets {
 		command, ok := strings.CutPrefix(s.From, "cmd:")

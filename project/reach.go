@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Reach lists what the file asks for beyond an empty sandbox, a line each: values from the host, ways out, and a
-// record or an isolation that is weaker than the default. A file that asks for nothing can do no harm but to its own run.
+// Reach lists what the file requests beyond an empty sandbox, one per line: values from the host, egress, and a
+// record or an isolation weaker than the default. A file without requests can only harm its own run.
 func (f *File) Reach() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// secretName reads the name of a secret that the file must define somewhere.
+// secretName reads the name of a secret that the file must define.
 func (d *decoder) secretName(n ast.Node, what string, to *string) error {
 	if err := d.checked(n, what, to, word); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (d secretDecoder) all(to *map[string]Secret, n ast.Node) error {
 	*to = make(map[string]Secret, len(list))
 	for _, e := range list {
 		if hint := word(e.key); hint != "" {
-			return d.err(e.at, fmt.Sprintf("a secret cannot be called %q", e.key), hint)
+			return d.err(e.at, fmt.Sprintf("a secret cannot be named %q", e.key), hint)
 		}
 		s, err := d.secret(e)
 		if err != nil {
@@ -72,7 +72,7 @@ func (d secretDecoder) secret(e entry) (Secret, error) {
 	return s, nil
 }
 
-// impossible looks for parts of a secret that cannot hold together.
+// impossible finds contradictions in a secret.
 func (s *Secret) impossible() (message, hint string) {
 	path, isVault := strings.CutPrefix(s.From, "vault:")
 	_, field, hasField := strings.Cut(path, "#")
@@ -81,27 +81,27 @@ func (s *Secret) impossible() (message, hint string) {
 	case s.From == "":
 		return "has no source", `give it "from: env:NAME"`
 	case token && s.Deliver != Deliver{Token: s.Deliver.Token}:
-		return "is a token and something else", "give deliver: {token} alone"
+		return "has a token and another delivery", "give deliver: {token} alone"
 	case token && (!isVault || hasField):
-		return "is a Vault token, but its source names no path of Vault's", "write from: vault:PATH, without a field: what the token may read"
+		return "is a Vault token, but its source is not a Vault path", "write from: vault:PATH, without a field: what the token may read"
 	case isVault && !token && (!hasField || field == ""):
-		return "does not say which field of the path it is", "write from: vault:PATH#FIELD"
+		return "does not name a field of the path", "write from: vault:PATH#FIELD"
 	case s.Deliver.Header != "" && len(s.Hosts) > 0:
 		return "has hosts beside a header", "remove hosts: a header goes to the hosts of the rules that name the secret as their credential"
 	}
 	return "", ""
 }
 
-// SourceKinds are the kinds of sources that there are.
+// SourceKinds returns the kinds of sources.
 func SourceKinds() []string { return []string{"env", "file", "cmd", "vault"} }
 
-// Source returns the kind of the secret's source, one of SourceKinds, and which source of that kind it is.
+// Source returns the kind of the secret's source, one of SourceKinds, and the rest of the source.
 func (s *Secret) Source() (kind, which string) {
 	kind, which, _ = strings.Cut(s.From, ":")
 	return kind, which
 }
 
-// Sources lists the file's secrets with the kind of each one's source, such as git=vault, in order.
+// Sources lists the file's secrets with the kind of each source, such as git=vault, in order.
 func (f *File) Sources() (list []string) {
 	for name, s := range f.Secrets {
 		kind, _ := s.Source()
@@ -111,8 +111,8 @@ func (f *File) Sources() (list []string) {
 	return list
 }
 
-// source checks what a value comes from. Someone may have put the value itself
-// there, so the error does not repeat it.
+// source checks a source of a value. The file may have the value itself
+// instead, so the error does not quote it.
 func (d secretDecoder) source(n ast.Node, to *string) error {
 	if err := d.text(n, "from", to); err != nil {
 		return err
@@ -123,8 +123,8 @@ func (d secretDecoder) source(n ast.Node, to *string) error {
 	return d.err(n, "from is not a source of a value", "write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD; the value itself does not belong in this file")
 }
 
-// Binds are the names of the secrets that a step gets: those that it names, and
-// those for a header that no step names, in order.
+// Binds returns the names of the secrets that a step gets, in order: those that it names, and
+// those for a header that no step names.
 func (f *File) Binds(step Step) []string {
 	var names []string
 	for name, s := range f.Secrets {
@@ -137,9 +137,9 @@ func (f *File) Binds(step Step) []string {
 	return names
 }
 
-// BindsAsked returns, in order, the names of the secrets that a command outside the file binds: those that were asked
-// for, and those without a delivery, which are masked and which no command gets. Asking for a name that the file does
-// not define is an error.
+// BindsAsked returns, in order, the names of the secrets that a command outside the file binds: those that were
+// requested, and those without a delivery, which are masked and which no command gets. It returns an error for a name that
+// the file does not define.
 func (f *File) BindsAsked(asked []string) ([]string, error) {
 	names := slices.Clone(asked)
 	known := slices.Sorted(maps.Keys(f.Secrets))
@@ -160,8 +160,8 @@ func (f *File) BindsAsked(asked []string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clash returns the two of the named secrets would be delivered to the same
-// place, and is empty when none would.
+// Clash describes two of the named secrets that would be delivered to the same
+// place, and is empty if there are none.
 func (f *File) Clash(names []string) string {
 	taken := map[string]string{}
 	for _, name := range names {
@@ -179,7 +179,7 @@ func (f *File) Clash(names []string) string {
 	return ""
 }
 
-// credential reads the name of the secret that the gateway puts into a rule's requests.
+// credential reads the name of the secret that the gateway inserts into a rule's requests.
 func (d *decoder) credential(n ast.Node, to *string) error {
 	if err := d.secretName(n, "credential", to); err != nil {
 		return err
@@ -187,14 +187,14 @@ func (d *decoder) credential(n ast.Node, to *string) error {
 	name := *to
 	d.later = append(d.later, func(f *File) error {
 		if f.Secrets[name].Deliver.Header == "" {
-			return d.err(n, fmt.Sprintf("the secret %q is a credential, but no header is named for it", name), "give the secret deliver: {header: x-api-key} or the header that the host expects")
+			return d.err(n, fmt.Sprintf("the secret %q is a credential, but has no header", name), "give the secret deliver: {header: x-api-key} or the header that the host expects")
 		}
 		return nil
 	})
 	return nil
 }
 
-// The checks of what secrets are called and where they go.
+// Checks of the names and targets of secrets.
 
 // reserved are headers whose meaning a credential would change.
 var reserved = []string{"host", "connection", "content-length", "content-encoding", "content-type", "transfer-encoding", "te", "trailer", "upgrade", "expect", "accept-encoding", "keep-alive", "proxy-connection"}

@@ -27,7 +27,7 @@ const (
 // decoder reads the sections of custody.yaml.
 type decoder struct {
 	*reader
-	later []func(*File) error // checks that need the whole file
+	later []func(*File) error // checks that need the complete file
 }
 
 // top reads the file.
@@ -37,7 +37,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"version": func(n ast.Node) error {
 			version = true
 			if v, ok := integer(n); !ok || v != Version {
-				return d.err(n, "version is "+shown(n), fmt.Sprintf("write version: %d, the only one that this custody reads", Version))
+				return d.err(n, "version is "+shown(n), fmt.Sprintf("write version: %d, the only one that this version of custody supports", Version))
 			}
 			return nil
 		},
@@ -127,7 +127,7 @@ func (d *decoder) step(f *File, n ast.Node) error {
 	case s.Name == "" || s.Run == "":
 		return d.err(n, "a step needs a name and a command", `write {name: build, run: "make"}`)
 	case slices.ContainsFunc(f.Steps, func(o Step) bool { return o.Name == s.Name }):
-		return d.err(n, fmt.Sprintf("two steps are called %q", s.Name), "give each step its own name")
+		return d.err(n, fmt.Sprintf("two steps are named %q", s.Name), "give each step its own name")
 	}
 	f.Steps = append(f.Steps, s)
 	d.later = append(d.later, func(f *File) error {
@@ -157,7 +157,7 @@ func (d *decoder) stepTime(n ast.Node, to *time.Duration) error {
 	return nil
 }
 
-// The checks of strings return what to do about a bad one, and nothing for a good one.
+// Checks of strings return the remedy for an invalid one, and "" for a valid one.
 
 var (
 	labelRE    = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)

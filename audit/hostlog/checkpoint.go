@@ -85,7 +85,7 @@ type onlyEmpty struct{ note.Signer }
 // Sign implements note.Signer.
 func (s onlyEmpty) Sign(text []byte) ([]byte, error) {
 	if c, err := statement.ParseCheckpoint(string(text)); err != nil || c.Size != 0 {
-		return nil, errors.New("Tessera must not publish this log")
+		return nil, errors.New("publication by Tessera is disabled")
 	}
 	return s.Signer.Sign(text)
 }

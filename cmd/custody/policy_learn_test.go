@@ -167,7 +167,7 @@ func TestPolicyLearn(t *testing.T) {
 		t.Errorf("quiet: %s%s", out, said)
 	}
 	out, said = learnRules(t, learnFile, fine)
-	if out != "" || !strings.Contains(said, "passes under custody.yaml as it is") || !strings.Contains(said, "denied whatever the rules say, once: the client asks for another server (SNI)") {
+	if out != "" || !strings.Contains(said, "passes under custody.yaml as it is") || !strings.Contains(said, "denied under any rules, once: the client asks for another server (SNI)") {
 		t.Errorf("fine: %s%s", out, said)
 	}
 
@@ -193,7 +193,7 @@ limits: {pids: 9}
 	}
 	for _, line := range []string{
 		"custody: not learnt: api.example.com tcp/443 POST /v1/../admin: ", "custody: not learnt: 169.254.169.254 tcp/80: ",
-		"custody: QUIC (udp/443) was left out, once", "custody: denied whatever the rules say, once: not a host name\n",
+		"custody: QUIC (udp/443) was left out, once", "custody: denied under any rules, once: not a host name\n",
 		"custody: warning: b/custody.yaml:5:5: udp/53 to 192.0.2.9/32 can resolve any name", "read each line before you take it",
 	} {
 		if !strings.Contains(said, line) {

@@ -24,7 +24,7 @@ type Meters struct {
 }
 
 // Serve serves the metrics of this process at address until Close, which the caller must call. It returns nil if address
-// is empty. version is the program's. failed is called with an error that ends the service early.
+// is empty. version is that of the program. failed is called with an error that ends the service early.
 func Serve(ctx context.Context, address, version string, failed func(error)) (*Meters, error) {
 	if address == "" {
 		return nil, nil
@@ -43,7 +43,7 @@ func Serve(ctx context.Context, address, version string, failed func(error)) (*M
 	return m, nil
 }
 
-// Close ends the service.
+// Close stops serving.
 func (m *Meters) Close() error {
 	if m != nil {
 		m.stop()
@@ -96,12 +96,12 @@ func (m *Meters) Exporters(ctx context.Context, all []host.Exporter) {
 	for _, x := range all {
 		k := m.Sink(x.Stats().Name)
 		k.Lag(lagOf(ctx, x))
-		last := addUp(k, x, export.Stats{}) // the first scrape includes what was delivered before
+		last := addUp(k, x, export.Stats{}) // the first scrape includes earlier deliveries
 		m.done.Go(func() { keepCount(ctx, k, x, last) })
 	}
 }
 
-// lagOf measures the lag of an exporter as custody export --status does. While the store cannot be read,
+// lagOf measures the lag of an exporter, as custody export --status does. While the store cannot be read,
 // it returns the last lag, increased by the time since then.
 func lagOf(ctx context.Context, x host.Exporter) metrics.LagFunc {
 	var mu sync.Mutex // guards last

@@ -10,16 +10,16 @@ import (
 	"github.com/custody-project/custody/project"
 )
 
-// Suggestion is a change of a project's file. Its texts come from the sandbox and may be hostile.
+// Suggestion is a change of a project file. Its texts come from the sandbox and may be hostile.
 type Suggestion struct {
-	Diff     []byte // from the file to the changed one; empty: all that rules should allow passes as it is
+	Diff     []byte // from the file to the changed one; empty: the file already allows all that rules should allow
 	Warnings []netpolicy.Warning
-	Notes    []string             // of the traffic that is not among the questions
-	Asked    int                  // how many questions there were
-	Left     []netpolicy.Question // denied now, and no rule should allow them
+	Notes    []string             // about traffic that is not among the questions
+	Asked    int                  // number of questions
+	Left     []netpolicy.Question // denied by the policy, and no rule should allow them
 }
 
-// Suggest returns the change of the project's file text, called name, under which the traffic passes. keep keeps all that
+// Suggest returns the change of the project file text, called name, that allows the traffic. With keep it keeps everything that
 // the file allows and only adds rules.
 func Suggest(name string, text []byte, present project.File, t *Traffic, keep bool) (Suggestion, error) {
 	policy, err := present.Policy()
@@ -57,7 +57,7 @@ func passes(p *netpolicy.Policy, questions, left []netpolicy.Question) bool {
 	})
 }
 
-// warnings are those about the rules, with their lines in the changed file where it can be read.
+// warnings returns those about the rules, with their lines in the changed file if it can be parsed.
 func warnings(name string, changed []byte, rules []netpolicy.Rule) ([]netpolicy.Warning, error) {
 	p, err := netpolicy.New(rules)
 	if err != nil {

@@ -14,14 +14,14 @@ func Records(run store.Run) store.Query {
 	return store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}}
 }
 
-// Read returns the traffic of a run. A record whose mark states that no host signed it is an error: what can write to the store
-// must not choose rules.
+// Read returns the traffic of a run. It returns an error for a record whose mark states that no host signed it: a writer to the
+// store must not choose rules.
 func Read(run store.Run, rows iter.Seq2[store.Row, error]) (*Traffic, error) {
 	t := NewTraffic()
 	for row, err := range store.Signed(rows) {
 		var wrong *store.MarkError
 		if errors.As(err, &wrong) {
-			return nil, fmt.Errorf("nothing is learnt from run %s, of which the store has what no host signed: %w; custody fsck names all of it", run.ID, err)
+			return nil, fmt.Errorf("nothing is learned from run %s: the store has records of it that no host signed: %w; custody fsck lists them", run.ID, err)
 		}
 		if err != nil {
 			return nil, err

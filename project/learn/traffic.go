@@ -1,6 +1,6 @@
-// Package learn finds the smallest policy under which a run's traffic would have passed, and presents it as a change of
-// a project's file. The traffic is what code in a sandbox asked for, good or bad: people read the change before they
-// take it.
+// Package learn finds the smallest policy that would have allowed a run's traffic, and presents it as a change of
+// a project file. Code in a sandbox, good or bad, caused the traffic: users must review the change before they
+// apply it.
 package learn
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxQuestions bounds what is learnt of one run. It is more than people read.
+// maxQuestions bounds the questions of one run. It is more than people read.
 const maxQuestions = 1000
 
-// Traffic is what a run asked of the network, as questions to its policy, each once. The zero value is not usable; see
+// Traffic is the network traffic of a run, as questions to its policy without duplicates. The zero value is not usable; see
 // [NewTraffic].
 type Traffic struct {
 	questions []netpolicy.Question
 	seen      map[asked]bool
 	flows     map[string]flowEnd // by id
 	requests  []*audit.HTTP      // until all flows are known
-	more      int                // questions beyond the bound
-	reasons   map[string]int     // of denials that no rule changes
-	quic      int                // UDP to port 443, for which TCP is the other way
+	more      int                // number of questions beyond the bound
+	reasons   map[string]int     // of denials that rules cannot change
+	quic      int                // UDP to port 443, for which clients can use TCP
 }
 
-// asked is a question that can be compared.
+// asked is a question as a map key.
 type asked struct {
 	q netpolicy.Question // without its request
 	r netpolicy.Request
@@ -41,12 +41,12 @@ type flowEnd struct {
 	port netpolicy.Port
 }
 
-// NewTraffic returns one without questions.
+// NewTraffic returns a Traffic without questions.
 func NewTraffic() *Traffic {
 	return &Traffic{seen: map[asked]bool{}, flows: map[string]flowEnd{}, reasons: map[string]int{}}
 }
 
-// Add adds a record, as JSON. Only what the host observed counts: a guest can claim anything.
+// Add adds a record, as JSON. Only host events count: a guest can claim anything.
 func (t *Traffic) Add(body []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -104,7 +104,7 @@ func (t *Traffic) addDNS(d *audit.DNS) {
 	if d.Verdict != audit.Deny {
 		return
 	}
-	for _, s := range d.Dropped { // the name led nowhere else
+	for _, s := range d.Dropped { // the name had no other address
 		if a, err := netip.ParseAddr(s); err == nil {
 			t.ask(netpolicy.Question{Name: name, Addr: a.Unmap()})
 		}
@@ -145,7 +145,7 @@ func (t *Traffic) addFlow(f *audit.Flow) {
 	t.ask(q)
 }
 
-// reached is the special address that a name was seen to lead to, if it did.
+// reached returns the special address that a name resolved to, if any.
 func reached(f *audit.Flow) netip.Addr {
 	at := netip.Addr{}
 	if peer, err := netip.ParseAddrPort(f.Peer); err == nil {
@@ -154,7 +154,7 @@ func reached(f *audit.Flow) netip.Addr {
 		at = a.Unmap()
 	}
 	if _, special := netpolicy.Special(at); !special {
-		return netip.Addr{} // another one tomorrow, and as good
+		return netip.Addr{} // an interchangeable public address
 	}
 	return at
 }
@@ -169,13 +169,13 @@ func (t *Traffic) notes() []string {
 	t.requests = nil
 	var notes []string
 	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
-		notes = append(notes, fmt.Sprintf("denied whatever the rules say, %s: %s", times(t.reasons[reason]), reason))
+		notes = append(notes, fmt.Sprintf("denied under any rules, %s: %s", times(t.reasons[reason]), reason))
 	}
 	if t.quic > 0 {
 		notes = append(notes, "QUIC (udp/443) was left out, "+times(t.quic)+": clients fall back to TCP")
 	}
 	if t.more > 0 {
-		notes = append(notes, fmt.Sprintf("only the first %d different questions were looked at; %d records had others", maxQuestions, t.more))
+		notes = append(notes, fmt.Sprintf("only the first %d different questions were examined; %d records had others", maxQuestions, t.more))
 	}
 	return notes
 }
@@ -187,7 +187,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// addRequest takes a request, whose port is that of its flow.
+// addRequest adds a request, whose port is that of its flow.
 func (t *Traffic) addRequest(h *audit.HTTP) {
 	flow, ok := t.flows[h.Flow]
 	if !ok {
