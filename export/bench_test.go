@@ -17,13 +17,13 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-// null takes everything immediately.
+// null accepts everything immediately.
 type null struct{}
 
 func (null) Send(context.Context, []export.Item) error { return nil }
 func (null) Close() error                              { return nil }
 
-// BenchmarkExporter is the whole way of 20,000 events from a store to a sink that costs nothing, with a new
+// BenchmarkExporter measures exporting 20,000 events from a store to a sink without cost, with a new
 // cursor each time: reading, decoding, context, formatting, batches, cursor.
 func BenchmarkExporter(b *testing.B) {
 	of, err := ocsf.New("")
@@ -63,7 +63,7 @@ func BenchmarkExporter(b *testing.B) {
 	}
 }
 
-// cpu is what this process has used, which other processes on the machine do not change much.
+// cpu returns the CPU time of this process, which other load on the machine hardly affects.
 func cpu(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

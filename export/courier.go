@@ -9,25 +9,25 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Retry is how long to wait before a Send is repeated: First, then longer and longer up to Max, each
-// time with some jitter. What the other side asks for is honoured when it is longer, up to an hour.
+// Retry configures the delay before a Send is retried: First, doubled up to Max, each
+// time with some jitter. A longer delay that the receiver requests is honored, up to an hour.
 type Retry struct{ First, Max time.Duration }
 
-// longestAfter bounds what the other side can ask for.
+// longestAfter bounds the delay that the receiver can request.
 const longestAfter = time.Hour
 
-// grace is how long a Send goes on when the exporter is stopped.
+// grace is how long a Send may continue when the exporter is stopped.
 const grace = 2 * time.Second
 
-// courier hands batches to a sink until each event is taken or refused for good:
+// courier passes batches to a sink until each event is accepted or permanently refused:
 //
-//	batch --Send--> taken ------------------------------------> done
-//	   ^              | later, hung, reset, nonsense
+//	batch --Send--> accepted ---------------------------------> done
+//	   ^              | later, timeout, reset, invalid answer
 //	   |<--- wait ----'
-//	   |              | refused, and several: halves, one behind the other
+//	   |              | refused, several events: halves, in turn
 //	   |<-------------'
-//	                  | refused, alone
-//	                  '--> bury; but when everything is refused: halted, wait, again
+//	                  | refused, one event
+//	                  '--> bury; but if everything is refused: halted, wait, retry
 type courier struct {
 	sink       Sink
 	timeout    time.Duration // of one Send
@@ -38,7 +38,7 @@ type courier struct {
 	refused    int // in a row
 }
 
-// deliver returns nil when no event is left to be sent, and otherwise when ctx is done.
+// deliver returns nil when all events are done, and otherwise an error when ctx is done.
 func (c *courier) deliver(ctx context.Context, items []Item) error {
 	wait := &backoff.ExponentialBackOff{InitialInterval: c.retry.First, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: c.retry.Max}
 	wait.Reset()
@@ -83,8 +83,8 @@ func (c *courier) deliver(ctx context.Context, items []Item) error {
 	return nil
 }
 
-// send is one Send that ends in time. When ctx is done it has a moment to end well, so that
-// what was taken is known to be.
+// send calls Send with a timeout. When ctx is done it gets a moment to complete, so that
+// the outcome of accepted events is known.
 func (c *courier) send(ctx context.Context, batch []Item) error {
 	sending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.timeout, fmt.Errorf("no answer within %v", c.timeout))
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *courier) send(ctx context.Context, batch []Item) error {
 	return err
 }
 
-// settle buries what was refused, counts what was taken, and returns what is to be sent again and why.
+// settle buries refused events, counts accepted ones, and returns those to be retried and the error.
 func (c *courier) settle(ctx context.Context, batch []Item, err error) (left []Item, why error) {
 	if err == nil {
 		c.taken(len(batch))
@@ -133,14 +133,14 @@ func (c *courier) settle(ctx context.Context, batch []Item, err error) (left []I
 	return left, why
 }
 
-// give buries one event, unless nothing but refusals came for too long.
+// give buries one event, unless too many events in a row were refused.
 func (c *courier) give(ctx context.Context, i Item, r *Refused, taken int) error {
 	if taken > 0 {
 		c.refused = 0
 	}
 	if c.refused++; c.refused > c.maxRefused {
 		c.told.halted(true)
-		return fmt.Errorf("halted: the last %d events were all refused, which looks like a wrong set-up: %s", c.maxRefused, r.Reason)
+		return fmt.Errorf("halted: the last %d events were all refused, which indicates a wrong configuration: %s", c.maxRefused, r.Reason)
 	}
 	if err := c.bury(ctx, i, r.Reason); err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
@@ -153,7 +153,7 @@ func (c *courier) taken(n int) {
 	c.told.taken(n)
 }
 
-// longest keeps the error that asks for the longer wait, the first of equals.
+// longest returns the error with the longer delay, the first of equals.
 func longest(a, b error) error {
 	if a == nil || after(b) > after(a) {
 		return b
@@ -161,7 +161,7 @@ func longest(a, b error) error {
 	return a
 }
 
-// after is the wait that the other side asked for.
+// after returns the delay that the receiver requested.
 func after(err error) time.Duration {
 	var l *Later
 	if errors.As(err, &l) {

@@ -21,19 +21,19 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Letter is an event that could not be delivered, and why.
+// Letter is an event that could not be delivered, with the reason.
 type Letter struct {
 	ID       string     `json:"id"`
-	At       time.Time  `json:"at"` // when it was given up
+	At       time.Time  `json:"at"` // when it was buried
 	Reason   string     `json:"reason"`
-	Time     time.Time  `json:"time"` // of the event, as is what follows
+	Time     time.Time  `json:"time"` // of the event, like the fields below
 	Severity Severity   `json:"severity"`
 	Kind     audit.Kind `json:"kind,omitempty"`
 	Tenant   string     `json:"tenant,omitempty"`
 	Host     string     `json:"host,omitempty"`
 	Run      string     `json:"run"`
 	Seq      uint64     `json:"seq"`
-	Format   string     `json:"format,omitempty"` // of Data; empty when it is the record itself
+	Format   string     `json:"format,omitempty"` // of Data; empty if it is the record
 	Data     audit.Text `json:"data"`
 }
 
@@ -42,20 +42,20 @@ func letter(i Item, format, reason string, at time.Time) Letter {
 		Host: i.Host, Run: i.Run, Seq: i.Seq, Format: format, Data: audit.Text(i.Data)}
 }
 
-// Item returns the event as it was to be sent.
+// Item returns the event as an item of a Send.
 func (l Letter) Item() Item {
 	return Item{ID: l.ID, Time: l.Time, Severity: l.Severity, Kind: l.Kind, Tenant: l.Tenant, Host: l.Host,
 		Run: l.Run, Seq: l.Seq, Data: []byte(l.Data)}
 }
 
-// Room for dead letters where nothing else is said.
+// Default limits of dead letters.
 const (
 	deadBytes = 16 << 20
 	deadFiles = 4
 )
 
 // Dead are the dead letters of one sink: NAME.dead.ndjson, and older ones in NAME.dead.1.ndjson and so on. The oldest
-// file goes when there are too many; how many letters went with it is counted. The store still has their records.
+// file is removed if there are too many; its letters are counted. The store still has their records.
 // Several processes may use it concurrently.
 type Dead struct {
 	dir, name string
@@ -77,7 +77,7 @@ func OpenDead(dir, name string, bytes int64, files int) (*Dead, error) {
 	return &Dead{dir: dir, name: name, bytes: bytes, files: max(files, 1)}, nil
 }
 
-// path of the n-th file, 0 being the newest.
+// path returns the path of the n-th file, 0 being the newest.
 func (d *Dead) path(n int) string {
 	if n == 0 {
 		return filepath.Join(d.dir, d.name+".dead.ndjson")
@@ -85,7 +85,7 @@ func (d *Dead) path(n int) string {
 	return filepath.Join(d.dir, fmt.Sprintf("%s.dead.%d.ndjson", d.name, n))
 }
 
-// claimed is the file of letters that are being sent again.
+// claimed returns the path of the file of letters that are being sent again.
 func (d *Dead) claimed() string { return filepath.Join(d.dir, d.name+".redrive.ndjson") }
 
 // locked calls f while no other process changes the files.
@@ -101,7 +101,7 @@ func (d *Dead) locked(ctx context.Context, f func() error) (err error) {
 	return f()
 }
 
-// add appends letters, durably; dropped are the letters that were removed for want of space.
+// add appends letters durably; dropped are the letters that were removed for lack of space.
 func (d *Dead) add(ctx context.Context, letters ...Letter) (dropped uint64, err error) {
 	var lines []byte
 	for _, l := range letters {
@@ -118,7 +118,7 @@ func (d *Dead) add(ctx context.Context, letters ...Letter) (dropped uint64, err 
 	return dropped, err
 }
 
-// rotate makes room for more bytes in the newest file.
+// rotate makes space for more bytes in the newest file.
 func (d *Dead) rotate(more int64) (dropped uint64, err error) {
 	info, err := os.Stat(d.path(0))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Size() == 0 || info.Size()+more <= d.bytes) {
@@ -142,7 +142,7 @@ func (d *Dead) rotate(more int64) (dropped uint64, err error) {
 	return dropped, nil
 }
 
-// appendLines adds whole lines to a file, durably. A line that a kill tore is ended first.
+// appendLines durably appends complete lines to a file. It first ends a torn line.
 func appendLines(path string, lines []byte) error {
 	f, err := regular.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -177,7 +177,7 @@ func (d *Dead) Count() (n uint64, err error) {
 	return n, nil
 }
 
-// paths of all files there can be, oldest letters first.
+// paths returns the paths of all possible files, oldest letters first.
 func (d *Dead) paths() []string {
 	paths := []string{d.claimed()}
 	for n := d.files - 1; n >= 0; n-- {
@@ -207,7 +207,7 @@ func countLines(path string) (n uint64, err error) {
 	}
 }
 
-// Letters yields the dead letters, oldest first. A line that is not one, torn by a kill, is passed over.
+// Letters yields the dead letters, oldest first. It skips an invalid line, torn by a kill.
 func (d *Dead) Letters() iter.Seq2[Letter, error] {
 	return func(yield func(Letter, error) bool) {
 		for _, path := range d.paths() {
@@ -249,8 +249,8 @@ func lettersOf(path string) iter.Seq2[Letter, error] {
 	}
 }
 
-// claim moves all letters aside, for one caller to send again. Letters
-// that an earlier caller claimed and did not finish are among them.
+// claim moves all letters aside, for one caller to send again. They include letters
+// that an earlier caller claimed and did not finish.
 func (d *Dead) claim(ctx context.Context) error {
 	return d.locked(ctx, func() error {
 		for n := d.files - 1; n >= 0; n-- {
@@ -258,7 +258,7 @@ func (d *Dead) claim(ctx context.Context) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
-			// A kill between the two leaves letters in both: they are sent twice.
+			// After a kill between the two, letters are in both files and are sent twice.
 			if err := errors.Join(err, appendLines(d.claimed(), b)); err != nil {
 				return err
 			}
@@ -270,7 +270,7 @@ func (d *Dead) claim(ctx context.Context) error {
 	})
 }
 
-// release ends what claim began: all letters were sent, or are dead letters again.
+// release ends a claim: all letters were sent, or are dead letters again.
 func (d *Dead) release() error {
 	err := os.Remove(d.claimed())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -279,12 +279,12 @@ func (d *Dead) release() error {
 	return err
 }
 
-// Forget removes the letters of one record, which was erased. It returns how many there were.
+// Forget removes the letters of one erased record. It returns their number.
 func (d *Dead) Forget(ctx context.Context, run string, seq uint64) (n int, err error) {
 	return d.forget(ctx, func(l Letter) bool { return l.Run == run && l.Seq == seq })
 }
 
-// ForgetRun removes the letters of a whole run, which was deleted. It returns how many there were.
+// ForgetRun removes the letters of a whole deleted run. It returns their number.
 func (d *Dead) ForgetRun(ctx context.Context, run string) (n int, err error) {
 	return d.forget(ctx, func(l Letter) bool { return l.Run == run })
 }
@@ -302,7 +302,7 @@ func (d *Dead) forget(ctx context.Context, those func(Letter) bool) (n int, err 
 	return n, err
 }
 
-// forget rewrites a file without some letters, and replaces the old one with it.
+// forget rewrites a file without some letters, and replaces the old one.
 func forget(path string, those func(Letter) bool) (n int, err error) {
 	var kept []byte
 	for l, err := range lettersOf(path) {

@@ -12,15 +12,15 @@ import (
 
 // Options of an Exporter. Name, Dir, Source, Format and Sink are required.
 type Options struct {
-	Name   string // of the sink: its cursor is kept under it
-	Dir    string // of the exporters' files; made if need be
+	Name   string // of the sink, for which the cursor is stored
+	Dir    string // of the exporters' files; created if it does not exist
 	Source Source
 	Format Format
 	Sink   Sink
 	Filter Filter
 
-	Batch      Batch         // what is 0 is the sink's choice, else 500 events and 1 MiB
-	Poll       time.Duration // how long after the store had nothing new it is asked again; 500 ms
+	Batch      Batch         // for 0 the sink's default is used, else 500 events and 1 MiB
+	Poll       time.Duration // interval at which the store is read when there is nothing new; 500 ms
 	Retry      Retry         // 500 ms and one minute
 	Timeout    time.Duration // of one Send; two minutes
 	MaxRefused int           // refusals in a row, after which it halts instead of filling the dead letters; 1000
@@ -58,24 +58,24 @@ func first[T int | time.Duration](of ...T) T {
 	return 0
 }
 
-// Exporter carries a store's feed to one sink: at least once, each event with the same id
-// whenever it is sent, those of a run in their order. It holds two batches and two pages of records
-// in memory at most, however long the sink hangs, and knows nothing of other exporters.
+// Exporter exports a store's feed to one sink: at least once, each event always with the same id,
+// those of a run in order. It keeps at most two batches and two pages of records
+// in memory, however long the sink blocks, and is independent of other exporters.
 //
 //	         reads, formats               sends
 //	store -----------------> batch ------------------> sink
 //	                                  |
-//	                                  '-- cursor, once all of the batch was taken or buried
+//	                                  '-- cursor, once the whole batch was accepted or buried
 type Exporter struct {
 	o      Options
 	lock   *os.File
 	dead   *Dead
 	told   *tally
-	cursor Cursor // of the sending side; what is in the file
+	cursor Cursor // of the sending goroutine; equal to the file
 }
 
-// Open takes the lock of the name and reads its cursor. The error is a *LockedError
-// when another exporter has it. The caller closes the sink, after Close.
+// Open locks the name and reads its cursor. The error is a *LockedError
+// if another exporter has the lock. The caller closes the sink, after Close.
 func Open(o Options) (*Exporter, error) {
 	if !validName.MatchString(o.Name) {
 		return nil, fmt.Errorf("%.80q: %w", o.Name, ErrName)
@@ -103,13 +103,13 @@ func Open(o Options) (*Exporter, error) {
 	return x, nil
 }
 
-// goOn takes up cursor and figures where the process before this one left them.
+// goOn reads the cursor and statistics of the previous process.
 func (x *Exporter) goOn() error {
 	p, err := readProgress(x.o.Dir, x.o.Name)
 	if err != nil {
 		return err
 	}
-	before, _ := ReadStats(x.o.Dir, x.o.Name) // without them it is not known since when it fails
+	before, _ := ReadStats(x.o.Dir, x.o.Name) // without them the time of the first failure is unknown
 	x.cursor = p.Cursor
 	x.told.change(func(s *Stats) {
 		s.Sent, s.Dead, s.LastSuccess = p.Sent, p.Dead, p.Delivered
@@ -118,19 +118,19 @@ func (x *Exporter) goOn() error {
 	return nil
 }
 
-// Close gives up the lock. Follow and CatchUp must have returned.
+// Close releases the lock. Follow and CatchUp must have returned.
 func (x *Exporter) Close() error {
 	x.told.change(func(s *Stats) { s.Running = false })
 	return errors.Join(x.writeStatus(), x.lock.Close())
 }
 
-// Follow exports what the store has and gets, until ctx is done.
+// Follow exports the existing and all new records, until ctx is done.
 func (x *Exporter) Follow(ctx context.Context) error { return x.run(ctx, true) }
 
-// CatchUp exports what the store has, and returns nil when all of it was taken or buried.
+// CatchUp exports the existing records, and returns nil when all were accepted or buried.
 func (x *Exporter) CatchUp(ctx context.Context) error { return x.run(ctx, false) }
 
-// Stats may be called at any time.
+// Stats is safe for concurrent use.
 func (x *Exporter) Stats() Stats {
 	s := x.told.read()
 	s.At = time.Now()
@@ -140,7 +140,7 @@ func (x *Exporter) Stats() Stats {
 	return s
 }
 
-// Behind counts what the sink does not have yet. It may be called at any time.
+// Behind counts the records that the sink does not have yet. It is safe for concurrent use.
 func (x *Exporter) Behind(ctx context.Context) (Behind, error) {
 	c, err := ReadCursor(x.o.Dir, x.o.Name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (x *Exporter) run(ctx context.Context, follow bool) error {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	batches := make(chan batch) // one being sent, one being made
+	batches := make(chan batch) // one being sent, one being built
 	done := make(chan error, 1)
 	go func() { // ends with ctx, or with the feed; waited for below
 		defer close(batches)
@@ -165,7 +165,7 @@ func (x *Exporter) run(ctx context.Context, follow bool) error {
 	}()
 	err := x.sendAll(ctx, batches)
 	cancel(err)
-	for range batches { // what was made and is not sent comes again
+	for range batches { // unsent batches are read again later
 	}
 	err = errors.Join(err, <-done, x.writeStatus())
 	if err == nil && !follow && caller.Err() != nil {
@@ -174,14 +174,14 @@ func (x *Exporter) run(ctx context.Context, follow bool) error {
 	return err
 }
 
-// sendAll delivers batches in order, and moves the cursor behind each.
+// sendAll delivers batches in order, and advances the cursor after each.
 func (x *Exporter) sendAll(ctx context.Context, batches <-chan batch) error {
 	c := &courier{sink: x.o.Sink, timeout: x.o.Timeout, retry: x.o.Retry, maxRefused: x.o.MaxRefused, bury: x.bury, told: x.told}
 	told := time.NewTicker(time.Second)
 	defer told.Stop()
 	statusDone := make(chan struct{})
 	stop := make(chan struct{})
-	go func() { // waited for below; the sender may hang for long, and others want to know
+	go func() { // waited for below; the sender may block while other goroutines need the status
 		defer close(statusDone)
 		x.tellStatus(told.C, stop)
 	}()
@@ -211,7 +211,7 @@ func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
 	}
 	s := x.told.read()
 	if err := writeProgress(x.o.Dir, x.o.Name, progress{Cursor: b.at, Sent: s.Sent, Dead: s.Dead, Delivered: s.LastSuccess}); err != nil {
-		// The events are there, so going on loses nothing: they come twice if the process ends now.
+		// The events were delivered, so continuing loses nothing: they are sent again if the process ends now.
 		x.told.failed(fmt.Errorf("write cursor: %w", err))
 		x.o.Log.Error("the cursor cannot be written: events will be sent again after a restart", "err", err)
 		return nil
@@ -220,12 +220,12 @@ func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
 	return nil
 }
 
-// bury writes a dead letter. It returns an error when it could not, and then nothing is given up.
+// bury writes a dead letter. After an error the event is not given up.
 func (x *Exporter) bury(ctx context.Context, i Item, reason string) error {
 	return x.buryNow(ctx, letter(i, x.o.Format.Name(), reason, time.Now()))
 }
 
-// buryLetter writes a dead letter, however long the disk is full.
+// buryLetter writes a dead letter, and waits if the disk is full.
 func (x *Exporter) buryLetter(ctx context.Context, l Letter) error {
 	for {
 		err := x.buryNow(ctx, l)
@@ -260,7 +260,7 @@ func (x *Exporter) countDead(dropped uint64) error {
 
 func (x *Exporter) tellStatus(tick <-chan time.Time, stop <-chan struct{}) {
 	for {
-		x.writeStatus() // a status that cannot be written is an old one, which its time says
+		x.writeStatus() // a status that cannot be written stays, and its time shows that it is old
 		select {
 		case <-stop:
 			return

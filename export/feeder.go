@@ -8,23 +8,23 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// batch is the events of one request, and the position in the feed behind them.
+// batch is the events of one request, and the cursor after them.
 type batch struct {
 	items   []Item
-	misfits []Letter // events that the format has no words for
+	misfits []Letter // events that the format does not support
 	bytes   int
 	at      Cursor
 }
 
-// feeder reads a store's feed and makes batches.
+// feeder reads a store's feed and builds batches.
 type feeder struct {
 	x       *Exporter
 	out     chan<- batch
 	read    *reader
 	queue   *queue
-	part    Part // where the process before this one was in a segment
+	part    Part // position of the previous process in a segment
 	b       batch
-	flushed Cursor // of the last batch that was handed over
+	flushed Cursor // of the last batch that was passed on
 }
 
 func newFeeder(x *Exporter, out chan<- batch) *feeder {
@@ -32,7 +32,7 @@ func newFeeder(x *Exporter, out chan<- batch) *feeder {
 		b: batch{at: x.cursor}, flushed: x.cursor}
 }
 
-// run makes batches until ctx is done, or until the feed ends when it does not follow.
+// run builds batches until ctx is done, or until the end of the feed if it does not follow.
 func (f *feeder) run(ctx context.Context, follow bool) error {
 	fails := 0
 	for ctx.Err() == nil {
@@ -45,7 +45,7 @@ func (f *feeder) run(ctx context.Context, follow bool) error {
 			sleep(ctx, min(f.x.o.Retry.First<<min(fails, 10), f.x.o.Retry.Max))
 		case err == nil && fails > 0:
 			fails = 0
-			f.x.told.change(func(s *Stats) { s.FailingSince = time.Time{} }) // a sink that fails, too, reports that again
+			f.x.told.change(func(s *Stats) { s.FailingSince = time.Time{} }) // a failing sink reports its failure again
 		case err == nil && more:
 		case err == nil && !follow && len(f.queue.refs) == 0:
 			return nil
@@ -132,14 +132,14 @@ func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 	return nil
 }
 
-// missing is the error for a store with fewer records than it took in: it is unknown which, and waiting does not help.
+// missing returns the error for a store with fewer records than it ingested: it is unknown which, and waiting does not help.
 func (f *feeder) missing(ref store.Ref, n uint64) {
 	f.x.told.change(func(s *Stats) { s.Missing += n })
 	f.x.o.Log.Error("the store lacks records that it took in; custody fsck compares it with the log",
 		"run", ref.Run, "segment", ref.Index, "count", n)
 }
 
-// event formats one event into the batch, and hands the batch over before that if it is full.
+// event formats one event and adds it to the batch, which is first passed on if it is full.
 func (f *feeder) event(ctx context.Context, e Event) error {
 	item, pass, misfit := f.x.o.Filter.item(e, f.x.o.Format)
 	if !pass {
@@ -160,7 +160,7 @@ func (f *feeder) event(ctx context.Context, e Event) error {
 	return nil
 }
 
-// flush hands the batch over. A batch without events is one whose cursor is worth keeping.
+// flush passes the batch on. A batch without events is passed on for its cursor.
 func (f *feeder) flush(ctx context.Context) error {
 	if len(f.b.items)+len(f.b.misfits) == 0 && f.b.at == f.flushed {
 		return nil

@@ -9,23 +9,23 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Filter selects the events that leave. What is empty does not matter; the zero Filter lets all through.
+// Filter selects the events to export. Empty fields are ignored; the zero Filter selects all.
 type Filter struct {
 	Tenant   string
 	Runs     []string
 	Kinds    []audit.Kind
 	Observer audit.Observer
-	// MinSeverity lets through what is at least as severe.
+	// MinSeverity selects events that are at least as severe.
 	MinSeverity Severity
 }
 
-// run reports whether events of this run can pass.
+// run reports whether the filter can select events of this run.
 func (f Filter) run(tenant, run string) bool {
 	return (f.Tenant == "" || f.Tenant == tenant) && (len(f.Runs) == 0 || slices.Contains(f.Runs, run))
 }
 
-// kind reports whether records of this kind and observer can pass. An erased record has neither: that it was erased is
-// reported to sinks that get all kinds.
+// kind reports whether the filter can select records of this kind and observer. An erased record has neither: its erasure is
+// exported to sinks that get all kinds.
 func (f Filter) kind(k audit.Kind, o audit.Observer, erased bool) bool {
 	if erased {
 		return len(f.Kinds) == 0 && f.Observer == ""
@@ -33,11 +33,11 @@ func (f Filter) kind(k audit.Kind, o audit.Observer, erased bool) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, k)) && (f.Observer == "" || f.Observer == o)
 }
 
-// severity reports whether an event this severe passes. The more severe, the lower the number.
+// severity reports whether an event of this severity is selected. More severe numbers are lower.
 func (f Filter) severity(s Severity) bool { return f.MinSeverity == 0 || s <= f.MinSeverity }
 
-// item formats an event that passes. An event that the format has no words for is still an
-// item, with the record itself as its data.
+// item formats a selected event. An event that the format does not support is still an
+// item, with the record as its data.
 func (f Filter) item(e Event, format Format) (i Item, pass bool, misfit error) {
 	severity := SeverityOf(e)
 	if !f.kind(e.Kind, e.Observer, e.Erased) || !f.severity(severity) {
@@ -46,7 +46,7 @@ func (f Filter) item(e Event, format Format) (i Item, pass bool, misfit error) {
 	i = Item{ID: e.ID(), Time: e.Time, Severity: severity, Kind: e.Kind, Tenant: e.Tenant, Host: e.Host, Run: e.Run, Seq: e.Seq}
 	i.Data, misfit = format.Append(nil, e)
 	if misfit == nil && bytes.IndexByte(i.Data, '\n') >= 0 {
-		misfit = errors.New("it has a newline, and would be two events to some sinks")
+		misfit = errors.New("it contains a newline, which some sinks would take for two events")
 	}
 	if misfit != nil {
 		i.Data, misfit = e.Body, fmt.Errorf("format %s: %w", format.Name(), misfit)
@@ -54,7 +54,7 @@ func (f Filter) item(e Event, format Format) (i Item, pass bool, misfit error) {
 	return i, true, misfit
 }
 
-// ParseSeverity reads the name of a severity: alert, error, warning, notice or info. "" is 0: all.
+// ParseSeverity parses the name of a severity: alert, error, warning, notice or info. "" is 0: all.
 func ParseSeverity(name string) (Severity, error) {
 	switch name {
 	case "":

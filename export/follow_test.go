@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// hanging takes nothing until it is let go.
+// hanging blocks until it is released.
 type hanging struct {
 	receiver
 	free chan struct{}
@@ -70,7 +70,7 @@ func (h *hanging) Send(ctx context.Context, items []export.Item) error {
 	}
 }
 
-// TestBackPressure: while one sink hangs, its exporter holds a bounded amount in memory, and others go on.
+// TestBackPressure: while one sink blocks, its exporter keeps a bounded amount in memory, and others continue.
 func TestBackPressure(t *testing.T) {
 	src, slow, fast := &exporttest.Source{}, &hanging{free: make(chan struct{})}, &receiver{}
 	o := options(t, src, slow)
@@ -88,7 +88,7 @@ func TestBackPressure(t *testing.T) {
 	if grown := heap() - before; grown > 8<<20 {
 		t.Errorf("the memory grew by %d bytes while the sink hung", grown)
 	}
-	// 20,000 events of 10 kB are 200 MB: what is held is a few batches.
+	// 20,000 events of 10 kB are 200 MB: the exporter keeps a few batches.
 	if used := heap(); used > 120<<20 {
 		t.Errorf("%d bytes are in use", used)
 	}
@@ -122,7 +122,7 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// TestLocked: two exporters of one name refuse each other, with an error that names the remedy.
+// TestLocked: of two exporters with one name the second fails, with an error that names the remedy.
 func TestLocked(t *testing.T) {
 	o := options(t, &exporttest.Source{}, &receiver{})
 	_, stop := follow(t, o)
@@ -153,14 +153,14 @@ func TestCursorThatIsNone(t *testing.T) {
 	}
 }
 
-// TestOrderOfSegments: segments that the store took in another order come in theirs.
+// TestOrderOfSegments: segments that the store ingested in another order are exported in order.
 func TestOrderOfSegments(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{}
 	a, b := exporttest.Run("acme", "r-1", 100, 10), exporttest.Run("acme", "r-2", 30, 10)
 	src.Add(a[0], a[2], a[1], b[0], a[5], a[4], a[3])
 	x, _ := follow(t, options(t, src, sink))
 	eventually(t, "what there is, is there", func() bool { return len(sink.ids()) == 70 })
-	src.Add(a[7], b[2]) // their predecessors are late
+	src.Add(a[7], b[2]) // their predecessors are ingested later
 	time.Sleep(50 * time.Millisecond)
 	if len(sink.ids()) != 70 {
 		t.Error("a segment did not wait for the one before it")
@@ -175,7 +175,7 @@ func TestOrderOfSegments(t *testing.T) {
 	})
 }
 
-// keeper is a format that keeps events.
+// keeper is a format that collects events.
 type keeper struct{ events *[]export.Event }
 
 func (k keeper) Name() string { return "keeper" }
@@ -185,8 +185,8 @@ func (k keeper) Append(dst []byte, e export.Event) ([]byte, error) {
 	return append(dst, e.ID()...), nil
 }
 
-// TestContextAfterRestart: what an event is to be understood by is the same whether the exporter
-// saw it go by or begins in the middle of the run.
+// TestContextAfterRestart: the context of an event is the same whether the exporter
+// has read the run from the start or begins in the middle.
 func TestContextAfterRestart(t *testing.T) {
 	parent := audit.Exec{Proc: "p1", PID: 10, Exe: "/bin/sh", Argv: []audit.Text{"sh"}}
 	again := parent
@@ -219,7 +219,7 @@ func TestContextAfterRestart(t *testing.T) {
 			t.Errorf("%s: exec %+v, parent %+v", e.ID(), e.Exec, e.Parent)
 		}
 	}
-	// Each segment by an exporter of its own, which begins where the one before it ended.
+	// Each segment with a new exporter, which begins where the previous one ended.
 	po := options(t, src, nil)
 	po.Format, po.Batch = keeper{&parts}, export.Batch{Items: 1}
 	for range 100 {
@@ -253,7 +253,7 @@ func TestContextAfterRestart(t *testing.T) {
 	}
 }
 
-// TestDeadAndRedrive: what is refused is seen, kept within bounds, and can be sent again.
+// TestDeadAndRedrive: refused events are counted, kept within bounds, and can be sent again.
 func TestDeadAndRedrive(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{}
 	src.Add(exporttest.Run("acme", "r-1", 200, 50)...)
@@ -286,7 +286,7 @@ func TestDeadAndRedrive(t *testing.T) {
 	}
 	delete(bad, "r-1:7")
 	delete(bad, "r-1:150")
-	src.Erase("r-1", 150) // meanwhile: the repeat has it as erased
+	src.Erase("r-1", 150) // concurrently: the repeated event is erased
 	if n, err := export.Redrive(t.Context(), o); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -308,7 +308,7 @@ func TestDeadAndRedrive(t *testing.T) {
 	}
 }
 
-// TestRedriveKilled: what an earlier Redrive claimed and did not finish is sent by the next.
+// TestRedriveKilled: letters that an earlier Redrive claimed and did not finish are sent by the next one.
 func TestRedriveKilled(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{fail: func([]export.Item) error { return &export.Refused{Reason: "no"} }}
 	src.Add(exporttest.Run("acme", "r-1", 10, 50)...)
@@ -335,7 +335,7 @@ func TestRedriveKilled(t *testing.T) {
 	}
 }
 
-// TestDeadIsBounded: the oldest letters go, and are counted.
+// TestDeadIsBounded: the oldest letters are removed and counted.
 func TestDeadIsBounded(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{fail: func([]export.Item) error { return &export.Refused{Reason: "no"} }}
 	src.Add(exporttest.Run("acme", "r-1", 300, 300)...)
@@ -356,7 +356,7 @@ func TestDeadIsBounded(t *testing.T) {
 	}
 }
 
-// TestHalts: a sink that refuses everything is wrongly set up. It is waited for, and nothing more is given up.
+// TestHalts: a sink that refuses everything is misconfigured. The exporter waits and gives up no further events.
 func TestHalts(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{fail: func([]export.Item) error { return &export.Refused{Reason: "wrong index"} }}
 	src.Add(exporttest.Run("acme", "r-1", 300, 300)...)
@@ -373,7 +373,7 @@ func TestHalts(t *testing.T) {
 	eventually(t, "it goes on", func() bool { return len(sink.ids()) == 280 && !x.Stats().Halted })
 }
 
-// TestFilters: what leaves is what was asked for, and what does not is passed by the cursor.
+// TestFilters: selected events are exported, and the cursor passes the others.
 func TestFilters(t *testing.T) {
 	src := &exporttest.Source{}
 	src.Add(exporttest.Run("acme", "r-1", 40, 10)...)
@@ -402,7 +402,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestMissingRecords: records that the store announced and does not have are counted.
+// TestMissingRecords: records that the feed announced and the store does not have are counted.
 func TestMissingRecords(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{}
 	src.Add(exporttest.Run("acme", "r-1", 40, 10)...)

@@ -12,25 +12,25 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Source is the part of a store that is exported; store.Store has it.
+// Source is the part of a store that an exporter reads; store.Store implements it.
 type Source interface {
-	// Feed returns segments in the order in which the store took them in, behind a cursor.
+	// Feed returns segments in the order of ingestion, after a cursor.
 	Feed(ctx context.Context, after string, limit int) ([]store.Ref, error)
 	// Records yields records in order of seq.
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
 
-// Bounds of what a reader keeps in memory.
+// Bounds of a reader's memory.
 const (
 	pageRows     = 1000     // read from the store in one query,
-	pageBytes    = 4 << 20  // or fewer, if they are as large as this
-	historyRuns  = 1024     // runs that are known how far they were read
-	historyExecs = 1 << 17  // execs that are remembered,
-	historyBytes = 32 << 20 // or fewer, if they are as large as this
-	execOverhead = 256      // bytes of one beside its text, about
+	pageBytes    = 4 << 20  // or fewer, if they have this size
+	historyRuns  = 1024     // runs with a known position
+	historyExecs = 1 << 17  // remembered execs,
+	historyBytes = 32 << 20 // or fewer, if they have this size
+	execOverhead = 256      // approximate bytes of an exec in addition to its text
 )
 
-// reader makes events of a store's rows: it remembers, within bounds, what came before them. It is not safe for
+// reader makes events of a store's rows: it remembers, within bounds, the context of earlier rows. It is not safe for
 // concurrent use.
 type reader struct {
 	src   Source
@@ -46,7 +46,7 @@ type procKey struct {
 	proc string
 }
 
-// history is what is known of a run from its records with a seq below next.
+// history is the state of a run after its records with a seq below next.
 type history struct {
 	next  uint64
 	start *audit.Lifecycle
@@ -54,14 +54,14 @@ type history struct {
 
 func newReader(src Source) *reader {
 	r := &reader{src: src}
-	r.runs, _ = simplelru.NewLRU[runKey, *history](historyRuns, nil) // it fails for sizes below 1 only
+	r.runs, _ = simplelru.NewLRU[runKey, *history](historyRuns, nil) // fails only for sizes below 1
 	r.execs, _ = simplelru.NewLRU(historyExecs, func(_ procKey, e *audit.Exec) { r.bytes -= execSize(e) })
 	return r
 }
 
-// segment yields the events of ref behind seq after, in order. Between two of them the
-// store is not held up: it was asked for a page, and that page is in memory. kinds are those
-// that matter to the caller, all when empty; others can come too.
+// segment yields the events of ref after seq after, in order. It does not block the
+// store between them: it reads a page at a time into memory. kinds are those
+// that the caller needs, all if empty; it may yield others too.
 func (r *reader) segment(ctx context.Context, ref store.Ref, after uint64, kinds []audit.Kind) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		key := runKey{ref.Tenant, ref.Run}
@@ -72,7 +72,7 @@ func (r *reader) segment(ctx context.Context, ref store.Ref, after uint64, kinds
 		}
 		from := max(ref.First, after+1)
 		if after == 0 {
-			from = ref.First // a log may count from 0
+			from = ref.First // seqs may begin at 0
 		}
 		for from <= ref.Last {
 			rows, more, err := r.page(ctx, key, from, ref.Last, withContext(kinds))
@@ -94,7 +94,7 @@ func (r *reader) segment(ctx context.Context, ref store.Ref, after uint64, kinds
 	}
 }
 
-// page reads the next records with seq from to last; more is set if there may be others behind them.
+// page reads the next records with seqs from to last; more is set if there may be further ones.
 func (r *reader) page(ctx context.Context, key runKey, from, last uint64, kinds []audit.Kind) (rows []store.Row, more bool, err error) {
 	q := store.Query{Tenant: key.tenant, Run: key.run, Kinds: kinds, Limit: pageRows}
 	if from > 0 {
@@ -119,10 +119,10 @@ func (r *reader) page(ctx context.Context, key runKey, from, last uint64, kinds 
 	return rows, len(rows) > 0 && len(rows) >= pageRows-1, nil
 }
 
-// history returns what is known of a run before the record with this seq, reading what is not yet.
+// history returns the state of a run before the record with this seq, and reads earlier records if necessary.
 func (r *reader) history(ctx context.Context, key runKey, before uint64) (*history, error) {
 	h, ok := r.runs.Get(key)
-	if !ok || h.next > before { // it comes again: what was known then is not what was known before it
+	if !ok || h.next > before { // it is read again: the state must not include later records
 		h = &history{}
 		r.runs.Add(key, h)
 	}
@@ -142,7 +142,7 @@ func (r *reader) history(ctx context.Context, key runKey, before uint64) (*histo
 	return h, nil
 }
 
-// withContext adds the kinds that events of others are explained by.
+// withContext adds the kinds of records that are context of other events.
 func withContext(kinds []audit.Kind) []audit.Kind {
 	if len(kinds) == 0 {
 		return nil
@@ -156,9 +156,9 @@ func withContext(kinds []audit.Kind) []audit.Kind {
 	return all
 }
 
-// event decodes a row and puts what is known beside it. A record that cannot be decoded, because a
-// later Custody wrote it, has its head only: formats that need more refuse it. A row that is marked has
-// the place at which the store has it, whatever its bytes say, and one that is Wrong explains no other.
+// event decodes a row and adds its context. A record that cannot be decoded, because a
+// newer Custody wrote it, has only its head: formats that need more refuse it. A marked row has
+// the position at which the store has it, whatever its bytes state, and one that is Wrong is not context of others.
 func (r *reader) event(key runKey, host string, h *history, row store.Row) Event {
 	e := Event{Tenant: key.tenant, Host: host, Body: row.Body, Erased: row.Erased != nil, Mark: row.Mark}
 	if e.Erased || json.Unmarshal(row.Body, &e.Record) != nil {
@@ -183,7 +183,7 @@ func (r *reader) event(key runKey, host string, h *history, row store.Row) Event
 	return e
 }
 
-// explain finds the execs that e is to be understood by, and remembers e if it is one.
+// explain sets the execs of e's process and parent, and remembers e if it is an exec.
 func (r *reader) explain(key runKey, e *Event) {
 	proc, parent := procs(e.Event)
 	if e.Exec = e.Event.Exec; e.Exec != nil {
@@ -200,7 +200,7 @@ func (r *reader) explain(key runKey, e *Event) {
 }
 
 func (r *reader) remember(key procKey, e *audit.Exec) {
-	r.execs.Remove(key) // counts its bytes off
+	r.execs.Remove(key) // updates the count of bytes
 	r.bytes += execSize(e)
 	r.execs.Add(key, e)
 	for r.bytes > historyBytes {
@@ -208,7 +208,7 @@ func (r *reader) remember(key procKey, e *audit.Exec) {
 	}
 }
 
-// procs returns the process that an event is about, and its parent if the event itself names it.
+// procs returns the process that caused an event, and its parent if the event names it.
 func procs(e audit.Event) (proc, parent string) {
 	switch {
 	case e.Exec != nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// marking is a source of which records with some seqs are not what was signed.
+// marking is a source in which records with some seqs are not what was signed.
 type marking struct {
 	*exporttest.Source
 	wrong []uint64
@@ -33,7 +33,7 @@ func (m marking) Row(_ context.Context, row store.Row) store.Mark {
 	return store.Mark{State: store.Holds}
 }
 
-// seen is a format that keeps the events it is given.
+// seen is a format that collects events.
 type seen struct{ events *[]export.Event }
 
 func (seen) Name() string { return "seen" }
@@ -43,7 +43,7 @@ func (s seen) Append(dst []byte, e export.Event) ([]byte, error) {
 	return append(dst, '.'), nil
 }
 
-// TestMarkedExplainsNothing: an altered record of an exec does not supply the program of another record.
+// TestMarkedExplainsNothing: an altered record of an exec is not the context of another record.
 func TestMarkedExplainsNothing(t *testing.T) {
 	src := marking{Source: &exporttest.Source{}}
 	run := []audit.Event{
@@ -76,7 +76,7 @@ func TestMarkedExplainsNothing(t *testing.T) {
 	}
 }
 
-// TestMarkedKeepsItsPlace: bytes that were put into the store do not choose the id of their event.
+// TestMarkedKeepsItsPlace: forged bytes in the store do not determine the id of their event.
 func TestMarkedKeepsItsPlace(t *testing.T) {
 	src := marking{Source: &exporttest.Source{}, wrong: []uint64{7}}
 	body := []byte(`{"v":1,"run":"r-genuine","seq":1,"time":"2026-01-01T00:00:00Z","observer":"host","kind":"gap"}`)

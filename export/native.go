@@ -14,8 +14,8 @@ type JSON struct{}
 // Name implements Format.
 func (JSON) Name() string { return "json" }
 
-// Append implements Format. An erased record is an object that is marked as erased, and one with a mark is an object
-// with its mark and the record within, as custody timeline writes it.
+// Append implements Format. An erased record is an object with "erased", and one with a mark is an object
+// with its mark and the record, as custody timeline writes it.
 func (JSON) Append(dst []byte, e Event) ([]byte, error) {
 	if e.Mark != nil && !e.Erased {
 		line, err := store.MarkedLine(store.Row{Head: store.Head{Run: e.Run, Seq: e.Seq}, Body: e.Body}, *e.Mark)

@@ -11,8 +11,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Write exports runs as the store has them now, one line an event, and returns how many it wrote.
-// An event that the format has no words for ends it with an error.
+// Write exports the current records of runs, one line for each event, and returns their number.
+// It stops with an error at an event that the format does not support.
 func Write(ctx context.Context, w io.Writer, src Source, format Format, filter Filter, runs ...store.Run) (n int, err error) {
 	for i, err := range items(ctx, src, format, filter, runs) {
 		if err != nil {
@@ -26,9 +26,9 @@ func Write(ctx context.Context, w io.Writer, src Source, format Format, filter F
 	return n, nil
 }
 
-// Send exports runs to a sink as the store has them now, beside what any Exporter does, and
-// keeps no cursor: it goes on until all events are taken, or ctx is done. Events that are refused
-// for good are counted in Stats.Dead, and go to the dead letters of o.Name when o.Dir is set.
+// Send exports the current records of runs to a sink, independently of any Exporter and
+// without a cursor: it returns when all events are done, or ctx is done. Permanently refused
+// events are counted in Stats.Dead, and become dead letters of o.Name if o.Dir is set.
 func Send(ctx context.Context, o Options, runs ...store.Run) (Stats, error) {
 	o.defaults()
 	told := &tally{s: Stats{Name: o.Name}}
@@ -68,7 +68,7 @@ func Send(ctx context.Context, o Options, runs ...store.Run) (Stats, error) {
 	return told.read(), err
 }
 
-// items yields the events of runs that pass the filter.
+// items yields the events of runs that the filter selects.
 func items(ctx context.Context, src Source, format Format, filter Filter, runs []store.Run) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		r := newReader(src)
@@ -94,10 +94,10 @@ func items(ctx context.Context, src Source, format Format, filter Filter, runs [
 	}
 }
 
-// Redrive sends the dead letters again, each event formatted again from its record, by the present format; if the store
-// no longer has the record, the kept event is sent. It returns how many were taken; those that are refused again are
-// dead letters again. While another Redrive of the same name is at work it returns a *LockedError; an exporter may be
-// at work. After a kill the next call does the rest.
+// Redrive sends the dead letters again. It formats each event again from its record in the current format; if the store
+// no longer has the record, it sends the stored event. It returns how many were accepted; refused ones become
+// dead letters again. If another Redrive with the name is running it returns a *LockedError; an exporter may
+// be running. After a kill the next call completes it.
 func Redrive(ctx context.Context, o Options) (taken int, err error) {
 	o.defaults()
 	dead, err := OpenDead(o.Dir, o.Name, o.DeadBytes, o.DeadFiles)
@@ -139,7 +139,7 @@ func Redrive(ctx context.Context, o Options) (taken int, err error) {
 	return int(told.read().Sent), dead.release()
 }
 
-// again formats the item of a dead letter again; if the format no longer supports it, the letter is returned.
+// again formats the item of a dead letter again; if the format no longer supports it, it returns the letter.
 func (o Options) again(ctx context.Context, r *reader, l Letter) (Item, *Letter, error) {
 	ref := store.Ref{Tenant: l.Tenant, Host: l.Host, Run: l.Run, First: l.Seq, Last: l.Seq}
 	for e, err := range r.segment(ctx, ref, 0, nil) {
@@ -154,7 +154,7 @@ func (o Options) again(ctx context.Context, r *reader, l Letter) (Item, *Letter,
 		return i, nil, nil
 	}
 	if l.Format != o.Format.Name() {
-		l.At, l.Reason = time.Now().UTC(), "the store has the record no more, and it was not in this format"
+		l.At, l.Reason = time.Now().UTC(), "the store no longer has the record, and the event was not in this format"
 		return Item{}, &l, nil
 	}
 	return l.Item(), nil, nil

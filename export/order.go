@@ -8,24 +8,24 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// What a queue holds at most, and how long it holds a segment back.
+// Limits of a queue, and how long it delays a segment.
 const (
 	queueRefs   = 1000
 	queueRuns   = 4096
 	waitForGaps = 3 * time.Second
 )
 
-// queue gives a feed's segments out so that those of a run come in their order, although several
-// ingesters may have stored them in another.
+// queue returns a feed's segments such that those of a run are in order, although several
+// ingesters may have stored them in another order.
 //
-//	feed --add--> waiting --next--> being read --finish--> done --(all before it are done)--> behind the cursor
+//	feed --add--> waiting --next--> being read --finish--> done --(all before it are done)--> before the cursor
 //
-// A segment waits while one before it is missing, for some seconds: it may never come. Those of
-// other runs pass it. What was done ahead of the cursor comes again after a restart.
+// A segment waits while its predecessor is missing, for some seconds only: it may never appear. Segments of
+// other runs are not delayed. What was done after the cursor is repeated after a restart.
 type queue struct {
 	refs   []queued
-	fetch  string // feed cursor behind the last of refs
-	cursor string // feed cursor that all before it is done
+	fetch  string // feed cursor after the last of refs
+	cursor string // feed cursor before which all are done
 	runs   *simplelru.LRU[runKey, uint64]
 }
 
@@ -37,7 +37,7 @@ type queued struct {
 
 func newQueue(cursor string) *queue {
 	q := &queue{fetch: cursor, cursor: cursor}
-	q.runs, _ = simplelru.NewLRU[runKey, uint64](queueRuns, nil) // it fails for sizes below 1 only
+	q.runs, _ = simplelru.NewLRU[runKey, uint64](queueRuns, nil) // fails only for sizes below 1
 	return q
 }
 
@@ -51,7 +51,7 @@ func (q *queue) add(refs []store.Ref, now time.Time) {
 	}
 }
 
-// next returns the segment to go on with, nil when there is none or all of them wait.
+// next returns the next segment, nil if there is none or all of them wait.
 func (q *queue) next(now time.Time) *queued {
 	lowest := map[runKey]uint64{}
 	for i := range q.refs {
@@ -75,7 +75,7 @@ func (q *queue) next(now time.Time) *queued {
 	return nil
 }
 
-// finish marks what next returned as done, and moves the cursor.
+// finish marks a segment from next as done, and advances the cursor.
 func (q *queue) finish(r *queued) {
 	key := runKey{r.Tenant, r.Run}
 	if expected, known := q.runs.Get(key); !known || r.Index >= expected {

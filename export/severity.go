@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// SeverityOf returns how urgent an event is. docs/mapping.md has the table.
+// SeverityOf returns the severity of an event. docs/mapping.md has the table.
 func SeverityOf(e Event) Severity {
 	if e.Wrong() {
 		return Alert
@@ -46,7 +46,7 @@ func SeverityOf(e Event) Severity {
 	return Info
 }
 
-// ofFinding: one that something was done about is an alert.
+// ofFinding: a finding with a reaction is an alert.
 func ofFinding(f *audit.Finding) Severity {
 	if f != nil && f.Action != "" {
 		return Alert
@@ -54,8 +54,8 @@ func ofFinding(f *audit.Finding) Severity {
 	return Error
 }
 
-// ofProbe: an attempt that got out is the worst that there is. A control that did not get through
-// means that nothing is proven by the others.
+// ofProbe: a successful escape is the worst. If a control failed,
+// the other probes prove nothing.
 func ofProbe(p *audit.Probe) Severity {
 	if p == nil {
 		return Error
@@ -70,7 +70,7 @@ func ofProbe(p *audit.Probe) Severity {
 	return Info
 }
 
-// ofGap: lost events are an error, wherever they were lost; lost hashes and bytes a warning.
+// ofGap: lost events are an error, at any stage; lost hashes and bytes a warning.
 func ofGap(g *audit.Gap) Severity {
 	if g != nil && g.Count > 0 && g.Stage != audit.StageGuestQueue {
 		return Error
@@ -134,7 +134,7 @@ func ofSecret(s *audit.Secret) Severity {
 	return Info
 }
 
-// ofAccess: first refused accesses, then those that carry records off the host or change permissions.
+// ofAccess: first refused accesses, then those that export records or change permissions.
 func ofAccess(a *audit.Access) Severity {
 	switch {
 	case a == nil:

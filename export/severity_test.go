@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/export/internal/sample"
 )
 
-// The table of docs/mapping.md, by samples. What is not named here is for information.
+// The table of docs/mapping.md, by samples. Samples that are not listed are informational.
 func TestSeverityOf(t *testing.T) {
 	want := map[string]export.Severity{
 		"run/interrupted": export.Warning, "step/timeout": export.Warning, "step/failed": export.Warning,

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Sink is a way out of Custody. An Exporter calls it from one goroutine at a time.
+// Sink sends events to a receiver. An Exporter calls it from one goroutine at a time.
 type Sink interface {
-	// Send hands items over, in their order, and returns when the other side has answered for
-	// them, or the sink has done what its protocol has in place of an answer. The outcome:
+	// Send sends items, in order, and returns when the receiver has answered for
+	// them, or when the protocol's substitute for an answer is complete. The outcome is:
 	//
-	//	nil        all were taken
+	//	nil        all were accepted
 	//	Outcomes   one outcome for each item
-	//	*Refused   no repeat can help: the batch is split until what is to blame is alone
-	//	*Later     to be sent again after a while that the other side named
-	//	any other  to be sent again
+	//	*Refused   retrying is useless: the batch is split to find the event that causes it
+	//	*Later     retry after a delay that the receiver requested
+	//	any other  retry
 	//
-	// An item that was taken may be handed over again, always with the same ID.
+	// An accepted item may be sent again, always with the same ID.
 	Send(ctx context.Context, items []Item) error
 	Close() error
 }
 
-// Outcomes of the items of one Send, by position: nil, *Refused, or anything else for those to send again.
+// Outcomes of the items of one Send, by index: nil, *Refused, or any other error for those to retry.
 type Outcomes []error
 
 // Error implements error.
@@ -37,18 +37,18 @@ func (o Outcomes) Error() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d of %d events were not taken: %v", n, len(o), first)
+	return fmt.Sprintf("%d of %d events were not accepted: %v", n, len(o), first)
 }
 
-// Refused means that the receiver will never take the event in this form.
+// Refused means that the receiver will never accept the event in this form.
 type Refused struct{ Reason string }
 
 // Error implements error.
 func (r *Refused) Error() string { return "refused: " + r.Reason }
 
-// Later means that the sink is to retry, and not before After.
+// Later means that the sender must retry, and not before After.
 type Later struct {
-	After time.Duration // 0 when it did not say
+	After time.Duration // 0 if the receiver requested none
 	Err   error
 }
 
@@ -58,25 +58,25 @@ func (l *Later) Error() string { return l.Err.Error() }
 // Unwrap returns the cause.
 func (l *Later) Unwrap() error { return l.Err }
 
-// Warner is a Sink that cannot promise all that others do, or is set up so.
+// Warner is a Sink that may lack a guarantee of other sinks.
 type Warner interface {
-	// Warning returns a guarantee that the sink cannot give, "" if there is none. It may be called at any time.
+	// Warning returns the missing guarantee, "" if there is none. It is safe for concurrent use.
 	Warning() string
 }
 
-// Batch is how much goes into one Send.
+// Batch is the size of one Send.
 type Batch struct {
 	Items int // at most
-	Bytes int // of data, at most, but for an item that is larger alone
-	// Segments makes every batch one segment of a run, or a part of it that is cut at the
-	// same place whenever it is exported again.
+	Bytes int // maximum bytes of data, unless one item is larger
+	// Segments makes every batch one segment of a run, or a part of it that is the
+	// same in every export.
 	Segments bool
 }
 
-// Batcher is a Sink that has an opinion on batches.
+// Batcher is a Sink with a preferred batch size.
 type Batcher interface{ Batch() Batch }
 
-// What is used where neither the sink nor the caller says anything.
+// Defaults if neither the sink nor the caller sets a value.
 const (
 	defaultItems = 500
 	defaultBytes = 1 << 20

@@ -21,21 +21,21 @@ import (
 
 // Files of an exporter named N, in the directory of exporters:
 //
-//	N.cursor        how far it is, and what was delivered until there; rewritten and renamed, fsynced
-//	N.lock          locked while an exporter of this name works
+//	N.cursor        its position, and statistics until there; rewritten and renamed, fsynced
+//	N.lock          locked while an exporter of this name runs
 //	N.status        Stats, for others to read; may be some seconds old
-//	N.dead.ndjson   what no repeat can deliver, one Letter a line; see Dead
+//	N.dead.ndjson   permanently refused events, one Letter a line; see Dead
 const (
 	cursorSuffix = ".cursor"
 	lockSuffix   = ".lock"
 	statusSuffix = ".status"
 )
 
-// Cursor is how far an exporter is in a store's feed.
+// Cursor is an exporter's position in a store's feed.
 type Cursor struct {
 	V    int    `json:"v"`
-	Feed string `json:"feed"` // all before it is done
-	// Part is the segment behind Feed that was begun, and how far: zero when none was.
+	Feed string `json:"feed"` // all before it are done
+	// Part is the segment after Feed that is partly done: zero if there is none.
 	Part Part `json:"part,omitzero"`
 }
 
@@ -47,12 +47,12 @@ type Part struct {
 	Seq    uint64 `json:"seq"` // the last that is done
 }
 
-// ErrName is returned, wrapped, for a name that cannot be that of a file.
+// ErrName is returned, wrapped, for a name that is not valid in a file name.
 var ErrName = errors.New("a sink's name has letters, digits, - and _, at most 64")
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// LockedError means that another exporter of this name is at work.
+// LockedError: another exporter of this name is running.
 type LockedError struct {
 	Name  string
 	Owner string // process id, as the owner wrote it
@@ -60,18 +60,18 @@ type LockedError struct {
 
 // Error implements error.
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("another exporter named %q is at work, in process %s", e.Name, e.Owner)
+	return fmt.Sprintf("another exporter named %q is running, in process %s", e.Name, e.Owner)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *LockedError) Hint() string {
-	return "stop the other one, or give this sink a name of its own: each name has its own cursor"
+	return "stop the other one, or give this sink a unique name: each name has its own cursor"
 }
 
 // lockWait is longer than ReadStatus holds a lock.
 const lockWait = 250 * time.Millisecond
 
-// lock takes the lock of a name for as long as the file is open. The kernel gives it up when the process dies.
+// lock holds the lock of a name as long as the file is open. The kernel releases it when the process dies.
 func lock(ctx context.Context, dir, name string) (*os.File, error) {
 	f, err := regular.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -79,7 +79,7 @@ func lock(ctx context.Context, dir, name string) (*os.File, error) {
 	}
 	if err := flock.LockWithin(ctx, f, unix.LOCK_EX, lockWait); err != nil {
 		owner := make([]byte, 20)
-		n, _ := f.Read(owner) // it may not have written yet
+		n, _ := f.Read(owner) // the owner may not have written yet
 		f.Close()
 		var held *flock.HeldError
 		if errors.As(err, &held) {
@@ -99,18 +99,18 @@ func writeAt0(f *os.File, s string) error {
 	return err
 }
 
-// ReadCursor reads how far the exporter of this name is. Without a file it has not begun: the zero Cursor.
+// ReadCursor reads the cursor of the exporter of this name. Without a file it is the zero Cursor.
 func ReadCursor(dir, name string) (Cursor, error) {
 	p, err := readProgress(dir, name)
 	return p.Cursor, err
 }
 
-// progress is what the file of a cursor has: what became of the events before it, in all processes so far.
+// progress is the contents of a cursor's file, with the statistics of all processes so far.
 type progress struct {
 	Cursor
 	Sent      uint64    `json:"sent,omitempty"`
 	Dead      uint64    `json:"dead,omitempty"`
-	Delivered time.Time `json:"delivered,omitzero"` // when the sink last took an event
+	Delivered time.Time `json:"delivered,omitzero"` // when the sink last accepted an event
 }
 
 func readProgress(dir, name string) (progress, error) {
@@ -128,7 +128,7 @@ func readProgress(dir, name string) (progress, error) {
 	return c, nil
 }
 
-// CursorError means that a cursor cannot be read, and so it is unknown what was exported.
+// CursorError: a cursor cannot be read, so that it is unknown what was exported.
 type CursorError struct {
 	Path string
 	Err  error
@@ -140,7 +140,7 @@ func (e *CursorError) Error() string { return fmt.Sprintf("%s is not a cursor: %
 // Unwrap returns the cause.
 func (e *CursorError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *CursorError) Hint() string {
 	return "remove the file to export everything again: events keep their ids"
 }
@@ -149,7 +149,7 @@ func writeProgress(dir, name string, p progress) error {
 	return writeFile(filepath.Join(dir, name+cursorSuffix), p, true)
 }
 
-// writeFile puts v in the place of path, whole or not at all. synced: it is on the disk on return.
+// writeFile atomically replaces path by v. If synced, the file is on disk on return.
 func writeFile(path string, v any, synced bool) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -172,30 +172,30 @@ func writeFile(path string, v any, synced bool) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// Stats of one sink. Sent and Dead count over all processes of its exporter: what comes again after a kill counts once.
+// Stats of one sink. Sent and Dead count over all processes of its exporter: repeats after a kill count once.
 // Retried, Missing and DeadDropped are of this process.
 type Stats struct {
 	Name    string    `json:"name"`
 	Running bool      `json:"running"`
-	At      time.Time `json:"at"`      // of these figures
-	Sent    uint64    `json:"sent"`    // events that were taken
-	Retried uint64    `json:"retried"` // calls of the sink that were repeats
-	Dead    uint64    `json:"dead"`    // events that went to the dead letters
+	At      time.Time `json:"at"`      // of these statistics
+	Sent    uint64    `json:"sent"`    // accepted events
+	Retried uint64    `json:"retried"` // calls of Send that were retries
+	Dead    uint64    `json:"dead"`    // events that became dead letters
 	Missing uint64    `json:"missing"` // records that the feed announced and the store did not have
-	// DeadKept are the letters in the files now, DeadDropped those that were removed for want of space.
+	// DeadKept are the letters in the files now, DeadDropped those that were removed for lack of space.
 	DeadKept    uint64    `json:"dead_kept"`
 	DeadDropped uint64    `json:"dead_dropped"`
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
-	// FailingSince is when the first failure was since an event was taken, in this process or one before; zero: none was.
+	// FailingSince is the time of the first failure since the last accepted event, in this process or an earlier one; zero: none.
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	// Halted is set if the sink refuses everything, and no more events go to the dead letters.
+	// Halted is set if the sink refuses everything; no more events become dead letters then.
 	Halted  bool   `json:"halted,omitempty"`
-	Warning string `json:"warning,omitempty"` // what the sink does not promise
+	Warning string `json:"warning,omitempty"` // a guarantee that the sink lacks
 }
 
-// ReadStats reads what the exporter of this name last said of itself, in whichever process.
+// ReadStats reads the statistics that the exporter of this name last wrote, in any process.
 func ReadStats(dir, name string) (Stats, error) {
 	s := Stats{Name: name}
 	b, err := regular.ReadFile(filepath.Join(dir, name+statusSuffix))
@@ -205,7 +205,7 @@ func ReadStats(dir, name string) (Stats, error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// Names returns the names of the exporters that have worked in dir, in order. A dir that is not there has none.
+// Names returns the sorted names of the exporters that have run in dir. A missing dir has none.
 func Names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

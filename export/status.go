@@ -17,26 +17,26 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// State is what an exporter does now.
+// State is the state of an exporter.
 type State string
 
 // The states. Only a process that holds the lock of the name runs, fails or is halted.
 const (
 	NeverRan State = "never ran"
 	Running  State = "running"
-	Failing  State = "failing" // it has events that the sink does not take, or cannot read the store
+	Failing  State = "failing" // the sink does not accept its events, or it cannot read the store
 	Halted   State = "halted"  // the sink refuses everything
-	Stopped  State = "stopped" // it ended in order
+	Stopped  State = "stopped" // it was closed
 	Killed   State = "killed"  // its process ended without closing it
 )
 
-// Behind is what an exporter's cursor has not passed in the feed, of the runs that its filter takes.
-// Records that the filter leaves out by kind, observer or severity count until the exporter has read them.
+// Behind is the part of the feed that an exporter's cursor has not passed, of the runs that its filter selects.
+// Records that the filter excludes by kind, observer or severity count until the exporter has read them.
 type Behind struct {
 	Segments int    `json:"segments"`
 	Records  uint64 `json:"records"`
-	More     bool   `json:"more,omitempty"` // there are others: the count was given up
-	// Oldest is the time of the first of these records; zero when there is none.
+	More     bool   `json:"more,omitempty"` // there are more: counting was stopped
+	// Oldest is the time of the first of these records; zero if there is none.
 	Oldest time.Time `json:"oldest,omitzero"`
 }
 
@@ -53,7 +53,7 @@ func (b *Behind) String() string {
 	return fmt.Sprintf("%d records", b.Records)
 }
 
-// Lag is how old the first record is that the cursor has not passed.
+// Lag is the age of the first record that the cursor has not passed.
 func (b Behind) Lag(now time.Time) time.Duration {
 	if b.Oldest.IsZero() {
 		return 0
@@ -61,13 +61,13 @@ func (b Behind) Lag(now time.Time) time.Duration {
 	return max(0, now.Sub(b.Oldest))
 }
 
-// Pages of the feed that are counted, and the segments of one.
+// Maximum pages of the feed that are counted, and segments of one.
 const (
 	countedPages = 100
 	countedRefs  = 1000
 )
 
-// Measure counts what is in src's feed behind c.
+// Measure counts the records in src's feed after c.
 func Measure(ctx context.Context, src Source, c Cursor, f Filter) (Behind, error) {
 	var b Behind
 	after := c.Feed
@@ -98,12 +98,12 @@ func Measure(ctx context.Context, src Source, c Cursor, f Filter) (Behind, error
 	return b, nil
 }
 
-// in reports whether the segment is the one that was begun.
+// in reports whether the segment is the partly done one.
 func (p Part) in(ref store.Ref) bool {
 	return p.Tenant == ref.Tenant && p.Run == ref.Run && p.Index == ref.Index
 }
 
-// left is how many records of a segment behind the cursor were not passed.
+// left returns how many records of a segment after the cursor were not passed.
 func (c Cursor) left(ref store.Ref) uint64 {
 	if !c.Part.in(ref) || c.Part.Seq < ref.First {
 		return ref.Count
@@ -123,20 +123,20 @@ func firstTime(ctx context.Context, src Source, c Cursor, ref store.Ref) (time.T
 	for row, err := range src.Records(ctx, q) {
 		return row.Time, err
 	}
-	return time.Time{}, nil // the store has its rows no more
+	return time.Time{}, nil // the store no longer has its rows
 }
 
-// Status is what is known of a sink from outside its exporter's process.
+// Status is the status of a sink as seen by other processes.
 type Status struct {
 	Stats
 	State State `json:"state"`
 	PID   int   `json:"pid,omitempty"` // of the process that runs it now
-	// Behind is counted in the store now; nil if the store could not be read, for the reason in BehindError.
+	// Behind is counted in the store now; nil if the store could not be read, with the reason in BehindError.
 	Behind      *Behind `json:"behind"`
 	BehindError string  `json:"behind_error,omitempty"`
 }
 
-// Since is when the state began that wants attention: since when it fails, or the oldest record waits. Zero: none does.
+// Since is when a state began that needs attention: the first failure, or the time of the oldest waiting record. Zero: none.
 func (s Status) Since() time.Time {
 	if s.State == Failing || s.State == Halted {
 		return s.FailingSince
@@ -147,8 +147,8 @@ func (s Status) Since() time.Time {
 	return time.Time{}
 }
 
-// ReadStatus reads how the exporter of this name stands. Whether it runs is asked of the lock, which the kernel
-// gives up with the process; how far behind it is, of src, which may be nil. It disturbs no exporter.
+// ReadStatus reads the status of the exporter of this name. The lock, which the kernel
+// releases with the process, shows whether it runs; src, which may be nil, how far behind it is. It disturbs no exporter.
 func ReadStatus(ctx context.Context, dir, name string, src Source, f Filter) (Status, error) {
 	s := Status{State: NeverRan}
 	var err error
@@ -192,7 +192,7 @@ func ReadStatus(ctx context.Context, dir, name string, src Source, f Filter) (St
 	return s, nil
 }
 
-// owner is the process that holds the lock of a name; 0: none, -1: it is not known which.
+// owner returns the process that holds the lock of a name; 0: none, -1: unknown.
 func owner(dir, name string) (int, error) {
 	f, err := regular.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +202,7 @@ func owner(dir, name string) (int, error) {
 		return 0, err
 	}
 	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) // given up with f; lock waits longer than that takes
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) // released with f; lock waits longer than that takes
 	if err == nil {
 		return 0, nil
 	}
@@ -210,7 +210,7 @@ func owner(dir, name string) (int, error) {
 		return 0, fmt.Errorf("ask for the lock of %s: %w", f.Name(), err)
 	}
 	text := make([]byte, 20)
-	n, _ := f.Read(text) // it may not have written yet
+	n, _ := f.Read(text) // the owner may not have written yet
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
 	if err != nil || pid <= 0 {
 		return -1, nil

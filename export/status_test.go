@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestMeasureOracle compares what is behind each possible cursor with the records that the feed has there, one by one.
+// TestMeasureOracle compares the result for each possible cursor with the records that the feed has there, one by one.
 func TestMeasureOracle(t *testing.T) {
 	src := &exporttest.Source{}
 	src.Add(exporttest.Run("acme", "r-1", 25, 6)...)
@@ -64,7 +64,7 @@ func TestMeasureOracle(t *testing.T) {
 	}
 }
 
-// TestStatusDisturbsNobody: an exporter opens while others read its status, which has the totals of those before it.
+// TestStatusDisturbsNobody: an exporter can open while others read its status, which has the totals of earlier exporters.
 func TestStatusDisturbsNobody(t *testing.T) {
 	src, sink := &exporttest.Source{}, &receiver{}
 	o := options(t, src, sink)

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Certs are the files of an authority, a server on loopback and a client of it.
+// Certs are the files of a certificate authority, a server on loopback and its client.
 type Certs struct {
 	CA, Cert, Key, ClientCert, ClientKey string
 	Server                               tls.Certificate
 	Pool                                 *x509.CertPool
 }
 
-// NewCerts makes an authority of its own, and what it signs.
+// NewCerts creates an authority and its certificates.
 func NewCerts(t testing.TB) Certs {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func writePEM(t testing.TB, dir, name, kind string, der []byte) string {
 	return path
 }
 
-// Client is the configuration of a client that the server knows.
+// Client returns the configuration of a client that the server accepts.
 func (c Certs) Client(t testing.TB) *tls.Config {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(c.ClientCert, c.ClientKey)

@@ -9,8 +9,8 @@ import (
 )
 
 // Faults runs an exporter into a sink that open makes for the address of a proxy, before the server at target. got
-// are the ids that the server has, with how often; it may be behind. Each connection gets one fault after the other,
-// again and again, and after them every event must have arrived, and nothing else.
+// returns the number of copies of each id at the server; it may be behind. The connections get the faults
+// in turn, and after them every event must have arrived, and nothing else.
 func Faults(t *testing.T, target string, open func(addr string) export.Sink, got func() map[string]int) *export.Exporter {
 	t.Helper()
 	var faults []Fault
@@ -30,7 +30,7 @@ func Faults(t *testing.T, target string, open func(addr string) export.Sink, got
 	done := make(chan error, 1)
 	go func() { done <- x.Follow(ctx) }()
 	runs := 1
-	// Events keep coming until every fault was had.
+	// Events are added until every fault was used.
 	for p.Left() > 0 && ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 		if b, err := x.Behind(ctx); err == nil && b.Segments == 0 {

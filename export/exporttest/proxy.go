@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// Fault is what a Proxy does to one connection.
+// Fault is a fault of one connection.
 type Fault int
 
 // The faults.
 const (
 	Pass    Fault = iota
 	Refuse        // reset immediately
-	Hang          // takes everything, answers nothing
-	Break         // passes, and resets in the middle of the first answer
-	Late          // passes, and resets when some answers have gone through
-	Garbage       // answers bytes that mean nothing
-	Drip          // answers something that begins well, a byte at a time, without an end
+	Hang          // accepts everything, answers nothing
+	Break         // forwards, and resets during the first answer
+	Late          // forwards, and resets after some answers
+	Garbage       // sends an invalid answer
+	Drip          // begins a valid answer, and sends it byte by byte without an end
 )
 
-// Proxy stands before a real server, and does to connections what networks and broken servers do.
+// Proxy is a proxy before a real server that injects faults of networks and broken servers.
 type Proxy struct {
 	Addr   string
 	target string
 	l      net.Listener
 	wait   sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	next  []Fault
 	seen  map[Fault]int
 	conns map[net.Conn]bool
 }
 
-// NewProxy listens on loopback until the test ends. Connections get the faults in turn, and pass after them.
+// NewProxy listens on loopback until the test ends. Connections get the faults in turn, and are then forwarded.
 func NewProxy(t testing.TB, target string, faults ...Fault) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +67,7 @@ func (p *Proxy) close() {
 	p.wait.Wait()
 }
 
-// Left is how many faults no connection has had yet.
+// Left returns the number of unused faults.
 func (p *Proxy) Left() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Proxy) serve(c *net.TCPConn) {
 		io.Copy(io.Discard, c)
 	case Garbage:
 		b := make([]byte, 2048)
-		c.Read(b)                 // it has asked
+		c.Read(b)                 // the request has arrived
 		go io.Copy(io.Discard, c) // ends with the connection
 		rand.Read(b)
 		c.Write(b[:64])
@@ -120,7 +120,7 @@ func (p *Proxy) serve(c *net.TCPConn) {
 	}
 }
 
-// pass carries bytes in both directions, and resets the connection within an answer on demand.
+// pass forwards bytes in both directions, and optionally resets the connection during an answer.
 func (p *Proxy) pass(c *net.TCPConn, f Fault) {
 	up, err := net.Dial("tcp", p.target)
 	if err != nil {

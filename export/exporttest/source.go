@@ -1,5 +1,5 @@
-// Package exporttest has what the tests of exporters and sinks share: a feed that grows while it
-// is read, certificates, and servers that misbehave.
+// Package exporttest has helpers for the tests of exporters and sinks: a feed that grows while it
+// is read, certificates, and servers with faults.
 package exporttest
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// Source is a feed in memory that can be made to fail. It is safe for concurrent use.
+// Source is an in-memory feed with injected faults. It is safe for concurrent use.
 type Source struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	refs []store.Ref
 	rows map[string][]store.Row // by run
-	Fail func() error           // asked before each call, if set before the first
+	Fail func() error           // called before each operation, if set before the first
 }
 
-// Add takes segments in, as a store does. Segments without frames are announced as well.
+// Add ingests segments like a store. Segments without frames are in the feed as well.
 func (s *Source) Add(segs ...store.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Source) Add(segs ...store.Segment) {
 			if f.Erased == nil {
 				h, err := store.HeadOf(seg.Run, f)
 				if err != nil {
-					panic(err) // segments of our own making
+					panic(err) // generated segments are valid
 				}
 				row.Head = h
 			}
@@ -70,7 +70,7 @@ func (s *Source) Erase(run string, seq uint64) {
 	}
 }
 
-// Lose forgets a record, as no store should.
+// Lose removes a record, which no store should.
 func (s *Source) Lose(run string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *Source) IDs() map[string]bool {
 	return ids
 }
 
-// Run makes the segments of a run of a tenant.
+// Run generates the segments of a run of a tenant.
 func Run(tenant, run string, records, size int) []store.Segment {
 	segs := storetest.Run(run, records, size)
 	for i := range segs {
@@ -155,7 +155,7 @@ func Items(run string, n int) []export.Item {
 	for _, f := range storetest.Frames(run, storetest.Events(max(n, 4)))[:n] {
 		h, err := store.HeadOf(run, f)
 		if err != nil {
-			panic(err) // of our own making
+			panic(err) // generated events always encode
 		}
 		items = append(items, export.Item{ID: fmt.Sprintf("%s:%d", run, f.Seq), Time: h.Time, Severity: export.Info, Kind: h.Kind,
 			Tenant: "acme", Host: "host1", Run: run, Seq: f.Seq, Data: f.Body})

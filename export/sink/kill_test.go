@@ -28,9 +28,9 @@ import (
 	"github.com/custody-project/custody/store/sqlite"
 )
 
-const childEnv = "CUSTODY_TEST_EXPORT" // folder and address of a receiver of syslog
+const childEnv = "CUSTODY_TEST_EXPORT" // directory, and address of a syslog receiver
 
-// TestMain makes the test binary, started again with childEnv, a process that exports to two sinks
+// TestMain also runs the test binary as a child process, with childEnv, that exports to two sinks
 // until its input ends, and then until it has caught up.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
@@ -94,7 +94,7 @@ func both(ctx context.Context, st export.Source, dir string, t sink.Target) erro
 	return x.CatchUp(context.Background())
 }
 
-// listener takes syslog messages, and keeps their ids in the order in which they come.
+// listener receives syslog messages, and stores their ids in order of arrival.
 type listener struct {
 	net.Listener
 	wait sync.WaitGroup
@@ -121,7 +121,7 @@ func listen(t *testing.T) *listener {
 	return l
 }
 
-// read takes what is whole; a killed sender leaves a torn message at the end.
+// read reads complete messages; a killed sender leaves a torn one at the end.
 func (l *listener) read(c net.Conn) {
 	defer c.Close()
 	octetcounting.NewParser(gosyslog.WithListener(func(r *gosyslog.Result) {
@@ -133,8 +133,8 @@ func (l *listener) read(c net.Conn) {
 	})).Parse(c)
 }
 
-// TestKilled: an exporter is killed at random moments while runs are stored. Each event is at each sink
-// at least once, in its run's order, and each line of the files is whole.
+// TestKilled kills an exporter at random moments while runs are stored. Each sink has each event
+// at least once, in its run's order, and each line of the files is complete.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"))
@@ -211,7 +211,7 @@ func wantAll(t *testing.T, where string, ids map[string]bool, got []string) {
 	t.Logf("%s: %d events, %d of them repeats", where, len(got), len(got)-len(seen))
 }
 
-// fileIDs reads what was written, oldest first: every line must be a whole record.
+// fileIDs returns the written ids, oldest first: every line must be a complete record.
 func fileIDs(t *testing.T, dir string) (ids []string) {
 	t.Helper()
 	aside, err := filepath.Glob(filepath.Join(dir, "events-*"))

@@ -29,15 +29,15 @@ func openSyslog(t Target, u *url.URL) (export.Sink, error) {
 	return syslog.New(o), bare(u)
 }
 
-// bare refuses a path and parameters where they mean nothing.
+// bare refuses a path and parameters for schemes without them.
 func bare(u *url.URL) error {
 	if u.Path != "" && u.Path != "/" {
-		return fmt.Errorf("to: %s takes no path", u.Scheme)
+		return fmt.Errorf("to: %s has no path", u.Scheme)
 	}
 	return queryOnly(u)
 }
 
-// base returns the URL of an HTTP server, of a scheme like hec+https.
+// base returns the URL of an HTTP server for a scheme like hec+https.
 func base(u *url.URL, port string) (server string, hasTLS bool) {
 	_, scheme, _ := strings.Cut(u.Scheme, "+")
 	return scheme + "://" + withPort(u, port), scheme == "https"

@@ -16,18 +16,18 @@ import (
 	"github.com/custody-project/custody/export/sink/peer"
 )
 
-// SchemeError means that a URL names no known sink.
+// SchemeError: a URL names no known sink.
 type SchemeError struct{ To string }
 
 // Error implements error.
 func (e *SchemeError) Error() string { return fmt.Sprintf("%.80q names no sink", e.To) }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *SchemeError) Hint() string {
 	return "begin with file:, stdout:, syslog+tls://, hec+https://, elastic+https://, otlp+grpcs://, otlp+https://, tls+nats:// or s3://"
 }
 
-// CredentialError means that a URL has a credential, which would be exposed in process lists, logs and shell histories.
+// CredentialError: a URL contains a credential, which would be exposed in process lists, logs and shell histories.
 type CredentialError struct{ Name string }
 
 // Error implements error.
@@ -35,12 +35,12 @@ func (e *CredentialError) Error() string {
 	return fmt.Sprintf("the URL of %s has a credential in it, and is not used", e.Name)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *CredentialError) Hint() string {
-	return "take it out of the URL, put it into a file of mode 0600, and name that as token_file or password_file, with user beside it"
+	return "remove it from the URL, store it in a file of mode 0600, and name that file as token_file or password_file, with user"
 }
 
-// PlainError means that events would travel in plain text to another machine.
+// PlainError: events would be sent unencrypted to another machine.
 type PlainError struct{ Scheme, Host string }
 
 // Error implements error.
@@ -48,13 +48,13 @@ func (e *PlainError) Error() string {
 	return fmt.Sprintf("%s to %s would carry the record in plain text", e.Scheme, e.Host)
 }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *PlainError) Hint() string {
-	return "use the scheme with TLS, or say insecure: true if the way there is protected otherwise"
+	return "use the scheme with TLS, or set insecure: true if the connection is protected otherwise"
 }
 
-// Open returns the sink that t names. Most connect when there is something to send, so that a
-// server that is away is no error here.
+// Open returns the sink that t names. Most connect when there is something to send, so that an
+// unavailable server is not an error.
 func Open(ctx context.Context, t Target) (export.Sink, error) {
 	s, err := open(ctx, t)
 	if err != nil {
@@ -94,7 +94,7 @@ var openers = map[string]func(Target, *url.URL) (export.Sink, error){
 	"s3": openS3,
 }
 
-// Check returns what is wrong with the target's URL, as far as that can be known without opening anything.
+// Check checks the target's URL, as far as that is possible without opening anything.
 func (t Target) Check() error {
 	scheme, rest, ok := strings.Cut(t.To, ":")
 	if ok && (scheme == "file" || scheme == "stdout" && rest == "") {
@@ -107,7 +107,7 @@ func (t Target) Check() error {
 	return err
 }
 
-// parse reads a URL, which has no credential and, unless that is accepted, no plain text to another machine.
+// parse parses a URL, which must not have a credential nor, unless accepted, send plain text to another machine.
 func parse(t Target) (*url.URL, error) {
 	to, more := t.To, ""
 	if strings.Contains(strings.SplitN(to, ":", 2)[0], "nats") { // the one scheme with several hosts
@@ -117,7 +117,7 @@ func parse(t Target) (*url.URL, error) {
 	if err != nil {
 		var e *url.Error
 		if errors.As(err, &e) {
-			err = e.Err // the URL itself may have a credential
+			err = e.Err // the URL itself may contain a credential
 		}
 		return nil, fmt.Errorf("to: %w", err)
 	}
@@ -140,7 +140,7 @@ func parse(t Target) (*url.URL, error) {
 	return u, nil
 }
 
-// firstHost leaves one host in a URL, and returns the others apart, with a comma before each.
+// firstHost keeps the first host in a URL, and returns the others separately, each after a comma.
 func firstHost(to string) (one, more string) {
 	begin, rest, _ := strings.Cut(to, "://")
 	hosts, path := rest, ""
@@ -166,7 +166,7 @@ func plain(t Target, u *url.URL) error {
 	return nil
 }
 
-// queryOnly refuses parameters that mean nothing.
+// queryOnly refuses unknown parameters.
 func queryOnly(u *url.URL, known ...string) error {
 	q := u.Query()
 	for _, k := range known {
@@ -178,7 +178,7 @@ func queryOnly(u *url.URL, known ...string) error {
 	return nil
 }
 
-// withPort adds a port where the URL has none.
+// withPort adds a port if the URL has none.
 func withPort(u *url.URL, port string) string {
 	if u.Port() != "" {
 		return u.Host
@@ -186,11 +186,11 @@ func withPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// secure returns the TLS of a scheme that has it, or nil for one in plain text that is accepted.
+// secure returns the TLS configuration of a scheme with TLS, or nil for accepted plain text.
 func secure(t Target, u *url.URL, hasTLS bool) (*tls.Config, error) {
 	if !hasTLS {
 		if t.tls() != (peer.TLS{}) {
-			return nil, fmt.Errorf("%s has no TLS, and so no use for ca, cert, key and server_name", u.Scheme)
+			return nil, fmt.Errorf("%s has no TLS and does not support ca, cert, key and server_name", u.Scheme)
 		}
 		return nil, plain(t, u)
 	}

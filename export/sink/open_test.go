@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/export/sink"
 )
 
-// TestOpen: which URLs are taken, and which are refused with words that help.
+// TestOpen: accepted URLs, and refused ones with helpful errors.
 func TestOpen(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
@@ -26,7 +26,7 @@ func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		to     string
 		change func(*sink.Target)
-		err    string // part of it; "" when it is taken
+		err    string // part of the error; "" if it is accepted
 	}{
 		{"stdout:", none, ""},
 		{"syslog+tls://log.example", none, ""},

@@ -10,8 +10,8 @@
 //	tls+nats://HOST:4222/SUBJECT  nats://         JetStream; several hosts with commas
 //	s3://BUCKET/PREFIX?endpoint=HOST&region=R     objects
 //
-// No URL has a credential: those come from files or the environment. Plain text to another machine is refused unless
-// Insecure allows it.
+// A URL never contains a credential: credentials come from files or the environment. Plain text to another machine is
+// refused unless Insecure allows it.
 package sink
 
 import (
@@ -29,15 +29,15 @@ import (
 	"github.com/custody-project/custody/export/sink/peer"
 )
 
-// Target is one sink as a host's configuration names it. Name and To are required.
+// Target is one sink in a host's configuration. Name and To are required.
 type Target struct {
 	Name string `yaml:"name"`
 	To   string `yaml:"to"`
 
 	Format  string `yaml:"format"`  // ocsf (the default), ecs, cef, native or json
-	Version string `yaml:"version"` // of the format, where it has several
+	Version string `yaml:"version"` // of the format, if it has several
 
-	// Which events; see export.Filter.
+	// Selection of events; see export.Filter.
 	Tenant      string   `yaml:"tenant"`
 	Kinds       []string `yaml:"kinds"`
 	Observer    string   `yaml:"observer"`
@@ -48,9 +48,9 @@ type Target struct {
 	Cert       string `yaml:"cert"`
 	Key        string `yaml:"key"`
 	ServerName string `yaml:"server_name"`
-	Insecure   bool   `yaml:"insecure"` // plain text to another machine is accepted
+	Insecure   bool   `yaml:"insecure"` // accepts plain text to another machine
 
-	// Credentials: of each pair one at most.
+	// Credentials: at most one of each pair.
 	TokenFile    string `yaml:"token_file"` // hec, elastic (API key), otlp (bearer), nats (token)
 	TokenEnv     string `yaml:"token_env"`
 	User         string `yaml:"user"` // elastic, nats; s3: the access key
@@ -74,7 +74,7 @@ type Target struct {
 	Keep        int           `yaml:"keep"`         // file: rotated ones, 0 keeps all
 	Gzip        bool          `yaml:"gzip"`         // file: rotated ones
 
-	MaxMessage Size   `yaml:"max_message"` // syslog: what the receiver takes; longer ones are dead letters
+	MaxMessage Size   `yaml:"max_message"` // syslog: the receiver's maximum; longer messages become dead letters
 	Index      string `yaml:"index"`       // hec
 	SourceType string `yaml:"sourcetype"`  // hec; custody:FORMAT
 	NoAck      bool   `yaml:"no_ack"`      // hec: the token has no indexer acknowledgement; nats: a plain subject
@@ -93,7 +93,7 @@ func (s *Size) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Filter returns which events the target wants.
+// Filter returns the target's selection of events.
 func (t Target) Filter() (export.Filter, error) {
 	f := export.Filter{Tenant: t.Tenant, Observer: audit.Observer(t.Observer)}
 	if t.Observer != "" && f.Observer != audit.Host && f.Observer != audit.Guest {
@@ -112,7 +112,7 @@ func (t Target) Filter() (export.Filter, error) {
 	return f, err
 }
 
-// Options returns what an exporter of this target needs beside Dir, Source, Format, Sink and Log.
+// Options returns the options of this target's exporter except Dir, Source, Format, Sink and Log.
 func (t Target) Options() (export.Options, error) {
 	f, err := t.Filter()
 	if err != nil {
@@ -130,7 +130,7 @@ func (t Target) tls() peer.TLS {
 func (t Target) token() peer.Secret    { return peer.Secret{File: t.TokenFile, Env: t.TokenEnv} }
 func (t Target) password() peer.Secret { return peer.Secret{File: t.PasswordFile, Env: t.PasswordEnv} }
 
-// format is the name of the format, with its default.
+// format returns the name of the format, with its default.
 func (t Target) format() string {
 	if t.Format == "" {
 		return "ocsf"

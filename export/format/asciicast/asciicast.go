@@ -1,13 +1,13 @@
-// Package asciicast writes what a run's terminal showed as a recording, asciicast version 2
-// (docs.asciinema.org/manual/asciicast/v2): a header, then one JSON array an event. Players show it in step with time.
+// Package asciicast writes the terminal output of a run as a recording, asciicast version 2
+// (docs.asciinema.org/manual/asciicast/v2): a header, then one JSON array for each event. Players show it in real time.
 //
-// The text is the recorded one, which has passed the redactor. It is played as it is, with every escape sequence that a
-// guest wrote: play it in a browser, or in a terminal that you would have let the guest write to. Markers ("m") stand
-// for what the record lacks: output that was not recorded, records that were erased, the time that a sandbox was
+// The text is the recorded output after redaction. It contains every escape sequence that the
+// guest wrote: play it in a browser, or in a terminal to which you would let the guest write. Markers ("m") represent
+// what the record lacks: output that was not recorded, records that were erased, the time during which a sandbox was
 // frozen. Markers also show where steps begin and end.
 //
-// A pipe's line feeds get the carriage return that a terminal would have put before them. A byte
-// that is no UTF-8 becomes U+FFFD, for the format has no other: the record has the byte.
+// A pipe's line feeds get the carriage return that a terminal would have added. A byte
+// that is not UTF-8 becomes U+FFFD, since the format supports only UTF-8: the record has the byte.
 package asciicast
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Options select what is shown.
+// Options select the output.
 type Options struct {
 	Step   string // of this step alone; "" for all
 	Stream string // stdout, stderr or tty alone; "" for all
@@ -43,8 +43,8 @@ type header struct {
 	Title     string `json:"title"`
 }
 
-// Write writes the output of the run whose rows these are, in order of seq. It keeps nothing but
-// where each stream is.
+// Write writes the output of the run with these rows, in order of seq. It needs little memory: the
+// position of each stream.
 func Write(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error], o Options) error {
 	c := caster{out: bufio.NewWriterSize(w, 64<<10), opt: o, began: run.Began(), streams: map[name]*stream{}}
 	if o.Width <= 0 || o.Height <= 0 {
@@ -80,19 +80,19 @@ type caster struct {
 	out     *bufio.Writer
 	opt     Options
 	began   time.Time
-	at      time.Duration // of the last event: time never goes back in a recording
+	at      time.Duration // of the last event: time never decreases in a recording
 	streams map[name]*stream
 	err     error
 }
 
-// name is that of a stream.
+// name returns the name of a stream.
 type name struct{ step, stream string }
 
-// stream is how far one has come.
+// stream is the position in a stream.
 type stream struct {
 	offset int64
-	last   byte   // the last byte that was shown
-	rest   []byte // the beginning of a character whose end comes with the next piece
+	last   byte   // the last byte written
+	rest   []byte // an incomplete character at the end of the last piece
 }
 
 func (c *caster) row(row store.Row) error {
@@ -160,7 +160,7 @@ func (c *caster) output(step string, o *audit.Output) {
 	c.show(s, text[:whole], o.Stream == "tty")
 }
 
-// show writes text; what did not come from a terminal gets its carriage returns.
+// show writes text; output of pipes gets carriage returns.
 func (c *caster) show(s *stream, text []byte, terminal bool) {
 	if len(text) == 0 {
 		return
@@ -182,7 +182,7 @@ func (c *caster) show(s *stream, text []byte, terminal bool) {
 	c.event("o", b.String())
 }
 
-// flush shows the beginning of a character whose end never came.
+// flush writes an incomplete character.
 func (c *caster) flush(n name) {
 	s := c.streams[n]
 	rest := s.rest
@@ -190,7 +190,7 @@ func (c *caster) flush(n name) {
 	c.show(s, rest, true)
 }
 
-// unfinished is how many bytes at the end of text begin a character that goes on.
+// unfinished returns how many bytes at the end of text are an incomplete character.
 func unfinished(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

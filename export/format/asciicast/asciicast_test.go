@@ -62,7 +62,7 @@ type event struct {
 	data string
 }
 
-// cast writes a recording, and checks each line against the format as it is published.
+// cast writes a recording, and checks each line against the published format.
 func cast(t testing.TB, rows iter.Seq2[store.Row, error], o asciicast.Options) (head map[string]any, events []event) {
 	t.Helper()
 	var b bytes.Buffer
@@ -168,7 +168,7 @@ record 12 was erased
 	}
 }
 
-// TestPieces: where a text is cut into pieces makes no difference.
+// TestPieces: the boundaries of output pieces make no difference.
 func TestPieces(t *testing.T) {
 	text := "a\nb\r\n文字 é \U0001f600\n"
 	var whole script
@@ -189,7 +189,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestAsciinema has asciinema itself read a recording.
+// TestAsciinema reads a recording with asciinema.
 func TestAsciinema(t *testing.T) {
 	var s script
 	s.output("s", "tty", 0, "\x1b[1;31mred\x1b[0m\u2028 </script> 文\r\n")
@@ -223,7 +223,7 @@ with asciicast.open_from_url(sys.argv[1]) as a:
 	}
 }
 
-// FuzzWrite: any record gives a recording that holds to the format.
+// FuzzWrite: any record gives a valid recording.
 func FuzzWrite(f *testing.F) {
 	for _, s := range sample.All() {
 		f.Add([]byte(s.Body), []byte(s.Body))
@@ -240,7 +240,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite is of 1 MiB of output in pieces of 4 KiB.
+// BenchmarkWrite measures 1 MiB of output in pieces of 4 KiB.
 func BenchmarkWrite(b *testing.B) {
 	var s script
 	for i := range 256 {

@@ -1,15 +1,15 @@
-// Package cef writes events in the Common Event Format, version 0, as "Implementing ArcSight
-// Common Event Format" has it. docs/mapping.md has the tables.
+// Package cef writes events in the Common Event Format, version 0, as defined in "Implementing ArcSight
+// Common Event Format". docs/mapping.md has the tables.
 //
 //	CEF:0|Custody|Custody|1.0.0|flow:deny|Flow denied|6|rt=1795215451722 act=deny src=198.18.0.2 ...
 //
-// An event is one line, whatever bytes a guest chose: in the header pipe and backslash are
+// An event is one line, for any bytes of a guest: in the header pipe and backslash are
 // escaped, in values backslash and equals sign; line feed and carriage return of values become \n
-// and \r; every other control character, and every byte that is no UTF-8, becomes its number, as
+// and \r; every other control character, and every byte that is not UTF-8, becomes its number, as
 // in \x1b, with its backslash escaped. Values are cut to the lengths of the dictionary;
-// custodyTruncated then names the keys with the lengths of the whole values.
+// custodyTruncated then lists the keys with the lengths of the complete values.
 //
-// What the dictionary has no key for stands under keys of our own, which begin with custody.
+// Values without a key in the dictionary have custom keys, which begin with custody.
 package cef
 
 import (
@@ -35,7 +35,7 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	return l.finish(), nil
 }
 
-// or returns what p points to, or nothing at all: a record whose payload is missing still has a form.
+// or returns what p points to, or the zero value: a record without its payload is exported too.
 func or[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -130,7 +130,7 @@ func begin(l *line, e *export.Event, signature, name, outcome string) {
 	}
 }
 
-// process writes the process of the guest that did something, as the guest says.
+// process writes the process of the guest that caused the event, as the guest claims.
 func process(l *line, e *export.Event, proc string, pid int, parent string) {
 	l.intIf("spid", int64(pid))
 	l.str("custodyProc", proc)
@@ -144,7 +144,7 @@ func process(l *line, e *export.Event, proc string, pid int, parent string) {
 	}
 }
 
-// end writes an end of a flow: some dictionary keys are for IPv4, others for IPv6.
+// end writes an endpoint of a flow: some dictionary keys are for IPv4, others for IPv6.
 func (l *line) end(ip string, v4, v6, v6label, own string) {
 	a, err := netip.ParseAddr(ip)
 	switch {
@@ -171,7 +171,7 @@ func (l *line) rule(rule, reason string, generation uint32) {
 	}
 }
 
-// upper makes the first letter of an operation large, as key names have it.
+// upper capitalizes the first letter of an operation, as in names of keys.
 func upper(s string) string {
 	if s == "" {
 		return ""

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/export/internal/sample"
 )
 
-// parsed is a line as a strict reader of the specification sees it.
+// parsed is a line as parsed by a strict reader of the specification.
 type parsed struct {
 	header []string // version to severity
 	keys   []string
@@ -23,7 +23,7 @@ type parsed struct {
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9]+$`)
 
-// parse reads one line. It refuses whatever the specification does not allow.
+// parse parses one line. It refuses whatever the specification does not allow.
 func parse(line string) (parsed, error) {
 	p := parsed{values: map[string]string{}}
 	if strings.ContainsFunc(line, func(r rune) bool {
@@ -45,8 +45,8 @@ func parse(line string) (parsed, error) {
 	return p, p.extension(rest)
 }
 
-// upTo reads to the first end that is not escaped, and takes the escapes away. Only what may be
-// escaped is allowed behind a backslash.
+// upTo reads to the first end that is not escaped, and removes the escapes. It accepts only
+// allowed escapes.
 func upTo(s string, end byte, may string) (field, after string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -65,8 +65,8 @@ func upTo(s string, end byte, may string) (field, after string, err error) {
 	return "", "", fmt.Errorf("no %q in %.60q", end, s)
 }
 
-// extension reads key=value pairs: an equals sign that is not escaped ends a key, which begins
-// behind the last space before it.
+// extension parses key=value pairs: an equals sign that is not escaped ends a key, which begins
+// after the last space before it.
 func (p *parsed) extension(s string) error {
 	var ends []int
 	for i := 0; i < len(s); i++ {
@@ -119,7 +119,7 @@ func unescape(s string) (string, error) {
 	return b.String(), nil
 }
 
-// render is the slow way to write what was parsed.
+// render is the slow formatter of what was parsed.
 func (p parsed) render() string {
 	var b strings.Builder
 	b.WriteString("CEF:")
@@ -137,7 +137,7 @@ func (p parsed) render() string {
 	return b.String()
 }
 
-// shown is the slow form of a text in a value that is long enough for it.
+// shown returns the escaped form of a text, by a slow implementation, in a value without a length limit.
 func shown(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -168,7 +168,7 @@ func write(t testing.TB, e export.Event) string {
 	return string(b)
 }
 
-// check holds a line against the specification, and its way back against the line.
+// check compares a line with the specification, and its parse with the line.
 func check(t testing.TB, line string) parsed {
 	t.Helper()
 	p, err := parse(line)
@@ -250,7 +250,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Values are cut to the lengths of the dictionary, and it is said which.
+// Values are cut to the lengths of the dictionary, and the cuts are listed.
 func TestBounds(t *testing.T) {
 	e := sample.Named("exec/plain")
 	x := *e.Record.Exec
@@ -301,7 +301,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// FuzzAppend: every record that decodes is one line that a strict reader reads back.
+// FuzzAppend: every record that decodes is one line that a strict reader parses.
 func FuzzAppend(f *testing.F) {
 	for _, s := range sample.All() {
 		f.Add([]byte(s.Body), []byte(s.Name))

@@ -101,7 +101,7 @@ func flowName(s audit.FlowState) (name, outcome string) {
 	return "Flow", ""
 }
 
-// flowEvent writes a flow. In CEF, in is what flowed from source to destination, and out what came back.
+// flowEvent writes a flow. In CEF, "in" is the traffic from source to destination, and "out" the traffic back.
 func flowEvent(l *line, e *export.Event, f audit.Flow) {
 	name, outcome := flowName(f.State)
 	begin(l, e, "flow:"+string(f.State), name, outcome)
@@ -237,7 +237,7 @@ func llmEvent(l *line, e *export.Event, m audit.LLM) {
 	l.intIf("custodyLlmBudget", m.Budget)
 }
 
-// toolCalls returns id, name, digest and arguments of each, and whether these were cut, as words.
+// toolCalls returns id, name, digest and arguments of each call, and whether these were cut, as words.
 func toolCalls(calls []audit.ToolCall) (words []audit.Text) {
 	for _, c := range calls {
 		cut := audit.Text("whole")

@@ -11,15 +11,15 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// Bounds of values, in bytes before they are escaped. A key of the CEF dictionary has the length
-// that the dictionary gives it; our own keys, which it does not know, have maxOwn.
+// Bounds of values, in bytes before escaping. Keys of the CEF dictionary have the length
+// in the dictionary; custom keys have maxOwn.
 const (
 	maxOwn   = 32 << 10
 	maxLine  = 256 << 10 // of all values together
-	maxMarks = 32        // cuts that are listed one by one
+	maxMarks = 32        // cuts that are listed individually
 )
 
-// length is how long the value of a key may be: as the dictionary has it for texts (Implementing
+// length returns the maximum length of a key's value: that of the dictionary for texts (Implementing
 // ArcSight Common Event Format, extension dictionary).
 func length(key string) int {
 	switch key {
@@ -42,7 +42,7 @@ func length(key string) int {
 	return 1023 // all others
 }
 
-// line writes the header and the extension of one event. It knows the syntax and its bounds, not the event.
+// line writes the header and the extension of one event. It implements the syntax and its bounds.
 type line struct {
 	b    []byte
 	left int
@@ -52,7 +52,7 @@ type line struct {
 
 type cut struct {
 	key   string
-	bytes int // of the whole value
+	bytes int // of the complete value
 }
 
 // header writes the seven fields before the extension.
@@ -65,7 +65,7 @@ func (l *line) header(version, signature, name string, severity int64) {
 	l.b = append(l.b, '|')
 }
 
-// field writes one field of the header: pipe and backslash are escaped, and it has no line feed.
+// field writes one field of the header: pipe and backslash are escaped, and line feeds removed.
 func (l *line) field(s string) {
 	s = clip(s, 255)
 	for i := 0; i < len(s); {
@@ -86,7 +86,7 @@ func (l *line) field(s string) {
 	l.b = append(l.b, '|')
 }
 
-// severity puts the severities of RFC 5424 on CEF's scale: 0 to 3 is low, 9 and 10 very high.
+// severity maps the severities of RFC 5424 to CEF's scale: 0 to 3 is low, 9 and 10 very high.
 func severity(s export.Severity) int64 {
 	switch s {
 	case export.Alert:
@@ -115,7 +115,7 @@ func (l *line) fixed(key, s string) {
 	l.b = append(l.b, s...)
 }
 
-// str writes a text that is not empty.
+// str writes a non-empty text.
 func (l *line) str(key, s string) {
 	if s == "" {
 		return
@@ -161,13 +161,13 @@ func (l *line) value(key string, limit int, s string) int {
 	return len(s)
 }
 
-// char returns the length of the first character, and whether it must not stand in a line as it is.
+// char returns the length of the first character, and whether it must be escaped.
 func char(s string) (n int, odd bool) {
 	r, n := utf8.DecodeRuneInString(s)
 	return n, r == utf8.RuneError && n == 1 || r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029
 }
 
-// appendCode appends a character by its number, with the backslash escaped: \xNN for a byte, \uNNNN else.
+// appendCode appends a character by its number, with the backslash escaped: \xNN for a byte, otherwise \uNNNN.
 func appendCode(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, `\\`...)
@@ -178,7 +178,7 @@ func appendCode(b []byte, s string) []byte {
 	return append(b, 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// words writes a list of texts, quoted as a POSIX shell would need it, with spaces between them.
+// words writes a list of texts, quoted for a POSIX shell, separated by spaces.
 func (l *line) words(key string, list []audit.Text) {
 	if len(list) == 0 {
 		return
@@ -238,14 +238,14 @@ func (l *line) time(key string, t time.Time) {
 	l.b = t.UTC().AppendFormat(l.b, time.RFC3339Nano)
 }
 
-// intIf writes a number that is not 0.
+// intIf writes a non-zero number.
 func (l *line) intIf(key string, n int64) {
 	if n != 0 {
 		l.int(key, n)
 	}
 }
 
-// uintIf writes a number that is not 0, brought into the range of a signed one.
+// uintIf writes a non-zero number, clamped to the range of a signed one.
 func (l *line) uintIf(key string, n uint64) {
 	if n > math.MaxInt64 {
 		l.mark(key, 0)
@@ -284,7 +284,7 @@ func (l *line) mark(key string, n int) {
 	}
 }
 
-// finish adds what was cut.
+// finish adds the list of cut values.
 func (l *line) finish() []byte {
 	for i, c := range l.cuts {
 		if i == 0 {
@@ -299,7 +299,7 @@ func (l *line) finish() []byte {
 	return l.b
 }
 
-// plain are the bytes that stand in a value as they are.
+// plain are the bytes that need no escape in a value.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '=' && c != '\\'
@@ -307,7 +307,7 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// clip cuts s to at most n bytes, at the end of a character where it is UTF-8.
+// clip cuts s to at most n bytes, at a character boundary if it is UTF-8.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,11 +1,11 @@
-// Package csv writes records as a table for spreadsheets: RFC 4180, UTF-8, a line of names first,
-// always the same columns. It is made of the record and proves nothing; a bundle does.
+// Package csv writes records as a table for spreadsheets: RFC 4180, UTF-8, a header line,
+// always the same columns. It is derived from the record and proves nothing; a bundle does.
 //
-// What a guest chose cannot become a formula: a cell that would begin with one of = + - @ or their full-width forms,
-// spaces before it or not, gets an apostrophe in front, and so does what follows a semicolon, which many spreadsheets
-// take for the end of a cell. Numbers that Custody counted stay numbers. Control and format characters, and bytes that
-// are no UTF-8, stand as \x1b, \u202e or \xff, and a backslash as two, so that no cell has a second line and each can
-// be read back. A text of more than 32,000 bytes is cut, and ends with its full length: spreadsheets end a cell at
+// A guest cannot inject a formula: a cell that would begin with one of = + - @ or their full-width forms,
+// with or without spaces before it, gets an apostrophe in front, and so does text after a semicolon, which many
+// spreadsheets treat as the end of a cell. Numbers that Custody counted stay numbers. Control and format characters, and
+// bytes that are not UTF-8, are written as \x1b, \u202e or \xff, and a backslash as two, so that every cell has one line
+// and can be decoded. A text of more than 32,000 bytes is cut, and ends with its full length: spreadsheets limit a cell to
 // 32,767 characters.
 package csv
 
@@ -24,7 +24,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-const maxText = 32000 // bytes of a cell before they are escaped
+const maxText = 32000 // bytes of a cell before escaping
 
 // Columns are the names in the first line.
 func Columns() []string {
@@ -34,8 +34,8 @@ func Columns() []string {
 	}
 }
 
-// Write writes the rows in their order. An erased record and one that cannot be read have a line with an action of
-// their own.
+// Write writes the rows in order. An erased record and one that cannot be parsed have a line with a separate
+// action.
 func Write(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(Columns()); err != nil {
@@ -66,7 +66,7 @@ type line struct {
 	duration                                                                        int64
 }
 
-// cells are in the order of Columns.
+// cells returns the values in the order of Columns.
 func (l line) cells() []string {
 	return []string{
 		text(l.run), strconv.FormatUint(l.seq, 10), l.time, text(l.observer), text(l.kind), text(l.step), text(l.action),
@@ -75,7 +75,7 @@ func (l line) cells() []string {
 	}
 }
 
-// number writes what was counted; nothing for 0.
+// number formats a count; "" for 0.
 func number[N int | int64](n N) string {
 	if n == 0 {
 		return ""
@@ -97,7 +97,7 @@ func code(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// text is a cell that cannot be a formula.
+// text returns a cell that cannot be a formula.
 func text(s string) string {
 	if s == "" {
 		return ""
@@ -112,14 +112,14 @@ func text(s string) string {
 	return strings.Join(parts, ";")
 }
 
-// formula reports whether a spreadsheet would compute a cell that begins like that.
+// formula reports whether a spreadsheet would compute a cell with this beginning.
 func formula(s string) bool {
 	s = strings.TrimLeft(s, " \u00a0\u3000\"'")
 	return strings.HasPrefix(s, "=") || strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-") || strings.HasPrefix(s, "@") ||
 		strings.HasPrefix(s, "＝") || strings.HasPrefix(s, "＋") || strings.HasPrefix(s, "－") || strings.HasPrefix(s, "＠")
 }
 
-// lineOf reads a row.
+// lineOf parses a row.
 func lineOf(run store.Run, row store.Row) line {
 	l := line{run: run.ID, seq: row.Seq, time: clock(row.Time), observer: string(row.Observer), kind: string(row.Kind), step: row.Step, proc: row.Proc}
 	if row.Erased != nil {

@@ -33,7 +33,7 @@ func rowsOf(bodies ...[]byte) iter.Seq2[store.Row, error] {
 	}
 }
 
-// table writes and reads back with the reader of the standard library.
+// table writes rows and reads them with the standard library.
 func table(t testing.TB, rows iter.Seq2[store.Row, error]) []map[string]string {
 	t.Helper()
 	var b bytes.Buffer
@@ -99,7 +99,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestFormulas: nothing that a guest chose is computed.
+// TestFormulas: no text of a guest is computed.
 func TestFormulas(t *testing.T) {
 	for text, want := range map[string]string{
 		"=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0",
@@ -133,7 +133,7 @@ func TestFormulas(t *testing.T) {
 	}
 }
 
-// TestOdd: what is erased or cannot be read has a line, and what is long an end.
+// TestOdd: erased and invalid records have a line, and long text is cut.
 func TestOdd(t *testing.T) {
 	leaf := [32]byte{0xab}
 	rows := func(yield func(store.Row, error) bool) {
@@ -189,7 +189,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite is a record a time.
+// BenchmarkWrite writes one record at a time.
 func BenchmarkWrite(b *testing.B) {
 	var bodies [][]byte
 	for _, s := range sample.All() {
@@ -210,7 +210,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
 }
 
-// TestEveryKind: a record of each kind of the table has cells of its own, and not only its JSON.
+// TestEveryKind: a record of each kind of the table has specific cells, and not only its JSON.
 func TestEveryKind(t *testing.T) {
 	for kind, full := range sample.Full(true) {
 		body, err := json.Marshal(full.Record)

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// record fills in what the payload says. One without its payload, and one of a kind that is not
-// known, stands as it is in detail.
+// record fills in the payload's values. A record without its payload, or of an unknown kind,
+// is in detail unchanged.
 func (l *line) record(r audit.Record, body []byte) {
 	switch {
 	case r.Lifecycle != nil:
@@ -146,7 +146,7 @@ func blocked(b bool) string {
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
-// copied are the files of a list, or what the end says of all.
+// copied describes the files of a list, or the totals of an end.
 func copied(c *audit.Copy) string {
 	if c.Op == audit.CopyEnd {
 		return words("files", fmt.Sprint(c.Count), "bytes", fmt.Sprint(c.Bytes))
@@ -158,7 +158,7 @@ func copied(c *audit.Copy) string {
 	return words(pairs...)
 }
 
-// words joins names and values; those without a value are left out.
+// words joins names and values; it omits those without a value.
 func words(pairs ...string) string {
 	var all []string
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -1,7 +1,7 @@
 // Package ecs writes events in the Elastic Common Schema, version 8.16. docs/mapping.md has the tables.
 //
-// Fields of ECS have the meaning that ECS gives them, and values of the right type: an address that is none does not
-// stand in a field of type ip, where it would make Elasticsearch refuse the event. Values without a field in ECS are
+// Fields of ECS have the meaning that ECS defines, and values of the right type: an invalid address is not
+// written to a field of type ip, where Elasticsearch would refuse the event. Values without a field in ECS are
 // under "custody", with the names of docs/events.md. custody.observer distinguishes the host's observations from the
 // guest's claims.
 package ecs
@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// Version of ECS that is written.
+// Version is the version of ECS.
 const Version = "8.16.0"
 
 type format struct{}
@@ -32,13 +32,13 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	return d.w.Finish(), nil
 }
 
-// doc is one event on its way: the frame that every event has, around what the function of its kind writes. The kinds
-// write their own field sets, then what ECS has no field for into the object that custody returns; finish writes what
-// all have.
+// doc is one event: the frame of every event, around the output of the function of its kind. Such a function
+// writes its field sets, then what has no field in ECS into the object that custody returns; finish writes the fields
+// of all events.
 type doc struct {
 	w       wire.Writer
 	left    wire.Place // custody
-	payload wire.Place // in it, what is left of the payload
+	payload wire.Place // in it, the rest of the payload
 	e       *export.Event
 	seen    related
 }
@@ -54,7 +54,7 @@ type class struct {
 	duration int64 // nanoseconds
 }
 
-// or returns what p points to, or nothing at all: a record whose payload is missing still has a form.
+// or returns what p points to, or the zero value: a record without its payload is exported too.
 func or[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -170,7 +170,7 @@ func constants(in wire.Object, key string, list []string) {
 	a.End()
 }
 
-// custody begins what ECS has no field for. kind is the object for the payload's leftovers.
+// custody begins the object for what has no field in ECS. kind is the object for the rest of the payload.
 func (d *doc) custody(kind string) wire.Object {
 	e := d.e
 	left := d.w.Root().Obj("custody")
@@ -196,7 +196,7 @@ func (d *doc) custody(kind string) wire.Object {
 	return payload
 }
 
-// finish ends custody, and writes what all events have.
+// finish ends custody, and writes the fields of all events.
 func (d *doc) finish() {
 	top := d.w.Root()
 	left := d.w.Resume(d.left)
@@ -213,7 +213,7 @@ func (d *doc) finish() {
 	o.End()
 }
 
-// where writes the host that recorded it, and the tenant and sandbox in which it happened.
+// where writes the recording host, and the tenant and sandbox.
 func where(in wire.Object, e *export.Event) {
 	s := or(e.Start)
 	o := in.Obj("observer")

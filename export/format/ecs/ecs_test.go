@@ -30,7 +30,7 @@ func fields() map[string]string {
 	return m
 }
 
-// ECS's own words: which types go with which categories (ECS categorisation fields).
+// The types that ECS allows with each category (ECS categorisation fields).
 var expected = map[string][]string{
 	"process":             {"access", "change", "end", "info", "start"},
 	"file":                {"access", "change", "creation", "deletion", "info"},
@@ -45,7 +45,7 @@ var expected = map[string][]string{
 	"session":             {"end", "info", "start"},
 }
 
-// check returns what is wrong with an event.
+// check returns the violations in an event.
 func check(b []byte) (errs []string) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()

@@ -274,7 +274,7 @@ func findingEvent(d *doc, f audit.Finding) {
 	left.StrIf("action", f.Action)
 }
 
-// accessEvent writes an access to records. A login is an authentication, all else an API call.
+// accessEvent writes an access to records. A login is an authentication, everything else an API call.
 func accessEvent(d *doc, a audit.Access) {
 	c := class{kind: "event", category: []string{"api"}, types: []string{"access", verdict(a.Verdict)},
 		action: "access-" + a.Action, outcome: "success", reason: a.Reason}
@@ -321,7 +321,7 @@ func accessEvent(d *doc, a audit.Access) {
 	left.UintIf("count", a.Count)
 }
 
-// words is a list of one, or of none.
+// words returns a list of one word, or an empty list.
 func words(s string) []string {
 	if s == "" {
 		return nil
@@ -329,7 +329,7 @@ func words(s string) []string {
 	return []string{s}
 }
 
-// foreign writes a record of a kind that this code does not know.
+// foreign writes a record of an unknown kind.
 func (d *doc) foreign() {
 	d.head(class{kind: "event", types: []string{"info"}, action: "record", outcome: "unknown"})
 	if len(d.e.Body) > 0 {

@@ -23,7 +23,7 @@ func flowClass(f audit.Flow) (types []string, outcome string) {
 	switch f.Errno {
 	case 0:
 		return []string{"connection", "info"}, "success"
-	case 115: // it goes on in the background
+	case 115: // the connect continues in the background
 		return []string{"connection", "info"}, "unknown"
 	}
 	return []string{"connection", "info"}, "failure"
@@ -71,7 +71,7 @@ func flowEvent(d *doc, f audit.Flow) {
 	}
 }
 
-// endpoint writes source or destination, and reports whether the address was one.
+// endpoint writes source or destination, and reports whether the address is valid.
 func endpoint(in wire.Object, seen *related, key, ip string, port int, domain, peer string, bytes, packets uint64) bool {
 	o := in.Obj(key)
 	ok := seen.addIP(ip)

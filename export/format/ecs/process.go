@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// program writes what an execve says of a process.
+// program writes a process's program from an execve.
 func program(in wire.Object, x *audit.Exec) {
 	if x.Exe != "" {
 		in.Str("name", wire.Base(string(x.Exe)))
@@ -37,7 +37,7 @@ func parentProcess(in wire.Object, proc string, pid int, x *audit.Exec) {
 	o.End()
 }
 
-// actor writes the process of the guest that did something, as the guest says.
+// actor writes the process of the guest that caused the event, as the guest claims.
 func actor(in wire.Object, e *export.Event, proc string, pid int, parent string) {
 	o := in.Obj("process")
 	ids(o, proc, pid)
@@ -147,7 +147,7 @@ func fileEvent(d *doc, f audit.File) {
 	orphan(left, d.e, f.Proc, f.PID, f.Parent)
 }
 
-// orphan writes a parent that process had no place for.
+// orphan writes a parent that has no field in process.
 func orphan(in wire.Object, e *export.Event, proc string, pid int, parent string) {
 	if parent != "" && (e.Exec != nil || proc == "" && pid == 0) {
 		in.Str("parent", parent)

@@ -6,13 +6,13 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// related are the values of related.*, which repeat fields of one event to search for them; the first ones suffice.
+// related are the values of related.*, which repeat fields of one event for searches; the first ones suffice.
 type related struct {
 	ips, hosts, hashes [8]string
 	nIP, nHost, nHash  int
 }
 
-// addIP notes an address, and reports whether it is one.
+// addIP adds an address, and reports whether it is valid.
 func (r *related) addIP(s string) bool {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {

@@ -1,10 +1,10 @@
 // Package native writes events unchanged, in an envelope: the record's exact bytes, and the host that recorded it, for
-// receivers that get events of many hosts and tenants. With the run's bundle the record's bytes can be proven.
+// receivers of events of many hosts and tenants. The run's bundle proves the record's bytes.
 //
 //	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
 //
-// An erased record has "erased":true, and of the record what is left: run, seq and time. One that is not what a host
-// signed, or of which that is not known, has "verification" with its state and the reason.
+// An erased record has "erased":true, and of the record only run, seq and time. One that is not what a host
+// signed, or for which that is unknown, has "verification" with its state and the reason.
 package native
 
 import (
@@ -24,8 +24,8 @@ func New() export.Format { return format{} }
 // Name implements export.Format.
 func (format) Name() string { return "native" }
 
-// Append implements export.Format. A record that is no JSON on one line stands as base64, so that
-// its bytes are exact all the same.
+// Append implements export.Format. A record that is not JSON on one line is encoded in base64, so that
+// its bytes are exact.
 func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	w := wire.New(dst)
 	o := w.Root()
@@ -50,7 +50,7 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	return w.Finish(), nil
 }
 
-// object reports whether b is a JSON object on one line, with nothing around it.
+// object reports whether b is a JSON object on one line, without surrounding space.
 func object(b []byte) bool {
 	return b[0] == '{' && b[len(b)-1] == '}' && !bytes.ContainsAny(b, "\r\n") && utf8.Valid(b) && json.Valid(b)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/export/internal/sample"
 )
 
-// line is what is written, as a reader sees it.
+// line is the parsed output.
 type line struct {
 	ID, Tenant, Host string
 	Severity         export.Severity
@@ -34,7 +34,7 @@ func read(t testing.TB, e export.Event) line {
 	return l
 }
 
-// The record's bytes come out as they were hashed.
+// The output contains the record's bytes as they were hashed.
 func TestExact(t *testing.T) {
 	for _, s := range sample.All() {
 		l := read(t, s.Event)

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// accessEvent writes an access to records: a login as an authentication, an export as an activity on a log, all else as an
-// API call.
+// accessEvent writes an access to records: a login as an authentication, an export as an activity on a log, everything else
+// as an API call.
 func accessEvent(d *doc, a audit.Access) {
 	status, c := success, allowed
 	if a.Verdict == audit.Deny {
@@ -91,7 +91,7 @@ func accessClass(v minor, a audit.Access) (uid, activity int) {
 	return 6003, other
 }
 
-// accessActor writes the principal, or that there was no known one.
+// accessActor writes the principal, or that it was unknown.
 func accessActor(in wire.Object, e *export.Event, v minor, who string) {
 	if who == "" {
 		stepActor(in, e, v)
@@ -110,7 +110,7 @@ func custodyService(in wire.Object) {
 	s.End()
 }
 
-// client writes the address that a request came from, which is not the sandbox's.
+// client writes the address of the request, which is not the sandbox's.
 func client(in wire.Object, seen *observables, remote string) {
 	o := in.Obj("src_endpoint")
 	addr, err := netip.ParseAddr(remote)
@@ -130,7 +130,7 @@ func client(in wire.Object, seen *observables, remote string) {
 	o.End()
 }
 
-// accessed writes the run that was asked for.
+// accessed writes the requested run.
 func accessed(in wire.Object, a audit.Access) {
 	if a.About == "" {
 		return

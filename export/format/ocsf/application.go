@@ -81,7 +81,7 @@ func vmEvent(d *doc, v audit.VM) {
 	left.StrIf("tier", v.Tier)
 }
 
-// secretActivity returns an operation on a credential as the activity of an API.
+// secretActivity maps an operation on a credential to an API activity.
 func secretActivity(op audit.SecretOp) (activity, status int, c control) {
 	switch op {
 	case audit.SecretMint:

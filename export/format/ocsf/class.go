@@ -2,7 +2,7 @@ package ocsf
 
 import "github.com/custody-project/custody/export"
 
-// class is an event class with the activities that are used of it.
+// class is an event class with its activities that are used.
 type class struct {
 	uid        int
 	name       string
@@ -10,7 +10,7 @@ type class struct {
 	activities map[int]string
 }
 
-// The classes. Their captions and numbers are those of the schema.
+// The classes, with captions and numbers of the schema.
 func classes() map[int]class {
 	return map[int]class{
 		0: {0, "Base Event", "Uncategorized", nil},
@@ -32,7 +32,7 @@ func classes() map[int]class {
 	}
 }
 
-// other is the activity of what a class has no number for; its name is then our own.
+// other is the activity without a number in the class; its name is then custom.
 const other = 99
 
 // status_id of all classes but findings.
@@ -52,7 +52,7 @@ func statusName(id int) string {
 	return "Unknown"
 }
 
-// severity puts the severities of RFC 5424 in OCSF's words.
+// severity maps the severities of RFC 5424 to OCSF's.
 func severity(s export.Severity) (int, string) {
 	switch s {
 	case export.Alert:
@@ -67,18 +67,18 @@ func severity(s export.Severity) (int, string) {
 	return 1, "Informational"
 }
 
-// control is the profile security_control as far as it is used: the action and its outcome.
+// control is the used part of the profile security_control: the action and its outcome.
 type control struct{ action, disposition int }
 
-// What enforcers and observers say.
+// Actions and outcomes of enforcers and observers.
 var (
 	allowed   = control{1, 1}
 	blocked   = control{2, 2}
 	isolated  = control{2, 4}
 	revoked   = control{2, 24}
 	rejected  = control{2, 25}
-	detected  = control{1, 15} // nothing was stopped
-	logged    = control{3, 17} // seen, not decided upon; action 3 is not in all versions
+	detected  = control{1, 15} // nothing was blocked
+	logged    = control{3, 17} // observed, not decided; not all versions have action 3
 	noControl = control{}
 )
 

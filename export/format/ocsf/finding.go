@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// logEvent begins an event of the class for logs, or of the base class where that does not exist.
+// logEvent begins an event of the class for logs, or of the base class if the version lacks it.
 func (d *doc) logEvent(activity int, name, log string, status int) wire.Object {
 	if !d.v.has(sinceEventLog) {
 		return d.head(0, other, name, status)
@@ -42,7 +42,7 @@ func gapEvent(d *doc, g audit.Gap) {
 	left.IntIf("bytes", g.Bytes)
 }
 
-// erased writes an erased record: that it existed, and its place.
+// erased writes an erased record: that it existed, and its position.
 func (d *doc) erased() {
 	top := d.logEvent(2, "Delete", "custody", success)
 	top.Const("message", "the record was erased; its place and its proof remain")
@@ -112,7 +112,7 @@ func findingEvent(d *doc, f audit.Finding) {
 	left.StrIf("action", f.Action)
 }
 
-// found writes what was done about a finding. confidence_id is the class's own in all versions.
+// found writes the reaction to a finding. confidence_id is an attribute of the class in all versions.
 func (d *doc) found(c control, alert bool) {
 	top := d.w.Root()
 	d.secured(c, true)
@@ -123,7 +123,7 @@ func (d *doc) found(c control, alert bool) {
 	top.Bool("is_alert", alert)
 }
 
-// findingInfo writes finding_info. seq is the record that shows it, 0 where there is none.
+// findingInfo writes finding_info. seq is the record that shows it, 0 if there is none.
 func findingInfo(in wire.Object, e *export.Event, rule, detail, run string, seq uint64) {
 	o := in.Obj("finding_info")
 	o.ID("uid", e.Run, e.Seq)

@@ -18,12 +18,12 @@ import (
 //go:embed testdata/attributes.txt
 var attributes string
 
-// attribute is what testdata/attributes.txt says of one.
+// attribute is an attribute in testdata/attributes.txt.
 type attribute struct {
 	typ      string
 	array    bool
 	since    int
-	required int // before this minor version; 0 never
+	required int // required before this minor version; 0: never
 	profile  string
 }
 
@@ -113,7 +113,7 @@ func readRules(t testing.TB) rules {
 	return r
 }
 
-// merge takes over what other has, unless s has its own, from a version on.
+// merge adds the attributes of other that s lacks, from a version on.
 func (s *shape) merge(other *shape, since int, profile string) {
 	for k, a := range other.attrs {
 		a.since = max(a.since, since)
@@ -163,7 +163,7 @@ func (c *checker) event(b []byte) {
 	c.numbers(e, uid)
 }
 
-// numbers checks what follows from the class and the activity.
+// numbers checks the values that depend on the class and the activity.
 func (c *checker) numbers(e map[string]any, uid int) {
 	activity := number(e["activity_id"])
 	if number(e["type_uid"]) != uid*100+activity || number(e["category_uid"]) != uid/1000 {
@@ -284,7 +284,7 @@ func (c *checker) value(at, typ string, v any) {
 	}
 }
 
-// check returns what is wrong with an event in a version.
+// check returns the violations of an event in a version.
 func check(r rules, version string, b []byte) []string {
 	_, m, _ := parseVersion(version)
 	c := checker{rules: r, minor: int(m)}

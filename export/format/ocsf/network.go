@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// flowActivity returns the number of what happened to a flow. A guest's attempt has its own number: 115 is a connect
-// that goes on in the background, whose outcome is still unknown.
+// flowActivity returns the number of a flow's activity. A guest's attempt is special: 115 is a connect
+// that continues in the background, with an unknown outcome.
 func flowActivity(f audit.Flow) (activity int, status int, c control) {
 	switch f.State {
 	case audit.FlowOpen:
@@ -71,7 +71,7 @@ func flowEvent(d *doc, f audit.Flow) {
 	}
 }
 
-// misfit writes an address or a port that has not the form for its attribute.
+// misfit writes an address or a port that is invalid for its attribute.
 func misfit(in wire.Object, end, ip string, port int, ipOK, portOK bool) {
 	if !ipOK {
 		in.StrIf(end+"_ip", ip)
@@ -81,7 +81,7 @@ func misfit(in wire.Object, end, ip string, port int, ipOK, portOK bool) {
 	}
 }
 
-// verdict writes what the policy said, as far as secured and rule had no place for it.
+// verdict writes the parts of the policy's verdict that secured and rule did not.
 func (d *doc) verdict(in wire.Object, v audit.Verdict, rule string, generation uint32) {
 	in.StrIf("verdict", string(v))
 	if !d.control {
@@ -90,7 +90,7 @@ func (d *doc) verdict(in wire.Object, v audit.Verdict, rule string, generation u
 	in.IntIf("generation", int64(generation))
 }
 
-// hostOf returns the address of an address and port.
+// hostOf returns the address in an address and port.
 func hostOf(hostport string) string {
 	i := strings.LastIndexByte(hostport, ':')
 	if i < 0 {
@@ -99,8 +99,8 @@ func hostOf(hostport string) string {
 	return strings.Trim(hostport[:i], "[]")
 }
 
-// rcode returns the number and the caption of a DNS response code by the names that records use (RFC 6895). fixed is
-// set if the caption of 16 is no longer the wrong one.
+// rcode returns the number and the caption of a DNS response code by its name in records (RFC 6895). fixed is
+// set if the schema's caption of 16 is correct.
 func rcode(name string, fixed bool) (id int, caption string) {
 	switch name {
 	case "NOERROR":
@@ -193,7 +193,7 @@ func dnsEvent(d *doc, q audit.DNS) {
 	d.verdict(left, q.Verdict, q.Rule, q.Generation)
 }
 
-// upstream reads the address of a server as in udp://1.2.3.4:53.
+// upstream parses the address of a server such as udp://1.2.3.4:53.
 func upstream(s string) endpoint {
 	_, at, _ := strings.Cut(s, "://")
 	if a, err := netip.ParseAddrPort(at); err == nil {
@@ -221,7 +221,7 @@ func answers(in wire.Object, seen *observables, q audit.DNS) {
 	a.End()
 }
 
-// method returns the activity of an HTTP method, and whether http_request.http_method can hold it.
+// method returns the activity of an HTTP method, and whether http_request.http_method supports it.
 func (v minor) method(m string) (activity int, fits bool) {
 	switch m {
 	case "CONNECT":
@@ -287,7 +287,7 @@ func httpEvent(d *doc, h audit.HTTP) {
 	d.verdict(left, h.Verdict, h.Rule, h.Generation)
 }
 
-// request writes http_request. Whether it was TLS the record does not say, so the URL has no scheme.
+// request writes http_request. The record does not state whether TLS was used, so the URL has no scheme.
 func request(in wire.Object, v minor, seen *observables, h audit.HTTP, fits bool) {
 	o := in.Obj("http_request")
 	if fits {

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// ms writes nanoseconds as milliseconds. One that is not 0 does not become 0.
+// ms writes nanoseconds as milliseconds, rounding non-zero values up to at least 1.
 func ms(in wire.Object, key string, ns int64) {
 	if ns != 0 {
 		in.Int(key, max(ns/1e6, 1))
@@ -22,7 +22,7 @@ func (d *doc) device(profile bool) {
 	d.host = d.host || profile
 	o := d.w.Root().Obj("device")
 	s := or(d.e.Start)
-	if s.Tier == "host" { // a run of the red team's own
+	if s.Tier == "host" { // a run of the red team
 		o.Int("type_id", 1)
 		o.Const("type", "Server")
 	} else {
@@ -46,7 +46,7 @@ func (d *doc) device(profile bool) {
 	o.End()
 }
 
-// stepActor writes as the actor the step that the event belongs to, or its run.
+// stepActor writes the step of the event, or its run, as the actor.
 func stepActor(in wire.Object, e *export.Event, v minor) {
 	name := e.Step
 	if name == "" {
@@ -68,7 +68,7 @@ func stepActor(in wire.Object, e *export.Event, v minor) {
 	o.End()
 }
 
-// procActor writes as the actor the process of the guest that did it, as the guest says.
+// procActor writes the process of the guest, as the guest claims, as the actor.
 func procActor(in wire.Object, e *export.Event, v minor, proc string, pid int, parent string) {
 	if proc == "" && pid == 0 {
 		stepActor(in, e, v)
@@ -86,7 +86,7 @@ func procActor(in wire.Object, e *export.Event, v minor, proc string, pid int, p
 	o.End()
 }
 
-// process writes what is known of a process.
+// process writes the known attributes of a process.
 func process(in wire.Object, v minor, proc string, pid int, x *audit.Exec) {
 	if pid != 0 || proc == "" {
 		in.Int("pid", int64(pid))
@@ -104,7 +104,7 @@ func process(in wire.Object, v minor, proc string, pid int, x *audit.Exec) {
 	}
 }
 
-// program writes what an execve says of a process.
+// program writes a process's program from an execve.
 func program(in wire.Object, v minor, x *audit.Exec) {
 	if x.Exe != "" {
 		in.Str("name", wire.Base(string(x.Exe)))
@@ -119,7 +119,7 @@ func program(in wire.Object, v minor, x *audit.Exec) {
 	o.End()
 }
 
-// path writes a file that only its path is known of. kind is file.type_id.
+// path writes a file of which only the path is known. kind is file.type_id.
 func path(in wire.Object, key, path string, kind int) {
 	o := in.Obj(key)
 	pathIn(o, path, kind)
@@ -147,8 +147,8 @@ type endpoint struct {
 	host string
 }
 
-// end writes an end of a flow, and reports whether its address and its port had the form for it; otherwise they belong
-// into unmapped. The guest's end without an address is the sandbox; any other has at least an empty name.
+// end writes an endpoint of a flow, and reports whether its address and its port are valid; otherwise the caller writes them
+// to unmapped. The guest's endpoint without an address is the sandbox; any other has at least an empty name.
 func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	o := d.w.Root().Obj(key)
 	addr, err := netip.ParseAddr(p.ip)
@@ -184,7 +184,7 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	return ip, port
 }
 
-// hostname reports whether a name can be a hostname: until 1.3.0 the form was required.
+// hostname reports whether a name is a valid hostname: versions before 1.4.0 require that.
 func (v minor) hostname(s string) bool {
 	if v.has(sinceAnyHostname) {
 		return true
@@ -201,7 +201,7 @@ func noLetter(r rune) bool {
 	return !(r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 }
 
-// protocolNumber returns IANA's number of a protocol by the names that records use.
+// protocolNumber returns IANA's number of a protocol by its name in records.
 func protocolNumber(name string) (int, bool) {
 	switch name {
 	case "icmp":
@@ -225,7 +225,7 @@ func protocolNumber(name string) (int, bool) {
 	return n, err == nil && n >= 0 && n <= 255
 }
 
-// connection writes connection_info. Everything that a sandbox does is outbound.
+// connection writes connection_info. All traffic of a sandbox is outbound.
 func connection(in wire.Object, uid, proto, ip string) {
 	o := in.Obj("connection_info")
 	o.StrIf("uid", uid)
@@ -249,7 +249,7 @@ func connection(in wire.Object, uid, proto, ip string) {
 	o.End()
 }
 
-// traffic writes what was carried.
+// traffic writes the amount of traffic.
 func traffic(in wire.Object, sent, received, packetsOut, packetsIn uint64) {
 	o := in.Obj("traffic")
 	o.UintIf("bytes_out", sent)

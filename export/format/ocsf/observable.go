@@ -2,7 +2,7 @@ package ocsf
 
 import "github.com/custody-project/custody/export/internal/wire"
 
-// observable is something to search for, by the numbers of observable.type_id.
+// observable is a value to search for, by the numbers of observable.type_id.
 type observable struct {
 	at        string // the object that has it
 	attribute string // its name there
@@ -41,7 +41,7 @@ func observableType(id int) string {
 	return "Unknown"
 }
 
-// maxObservables is the number written of one event; they only repeat attributes, which are complete.
+// maxObservables bounds the observables of one event, which only repeat attributes.
 const maxObservables = 24
 
 // observables are those of one event.
@@ -57,7 +57,7 @@ func (s *observables) add(at, attribute string, id int, value string) {
 	}
 }
 
-// file adds the name of a file, and its path where the version has a type for it.
+// file adds the name of a file, and its path if the version has a type for it.
 func (s *observables) file(v minor, at, path string) {
 	if path == "" {
 		return

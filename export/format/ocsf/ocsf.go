@@ -1,9 +1,9 @@
 // Package ocsf writes events in the Open Cybersecurity Schema Framework, schema.ocsf.io, in one
 // of several versions. docs/mapping.md has the tables.
 //
-// An event has the attributes that its class has in the chosen version, and no other. Values without an attribute are
-// under "unmapped", with the names of docs/events.md: nothing is dropped. Who observed it, host or guest, is always in
-// unmapped.observer; where the version has confidence_id, a guest's claim has 1 (Low) and what the host saw 3 (High).
+// An event has exactly the attributes that its class has in the chosen version. Values without an attribute are
+// under "unmapped", with the names of docs/events.md: nothing is dropped. The observer, host or guest, is always in
+// unmapped.observer; if the version has confidence_id, a guest's claim has 1 (Low) and a host's observation 3 (High).
 package ocsf
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// format implements export.Format. It does not change after New.
+// format implements export.Format. It is immutable.
 type format struct {
 	version string
 	minor   minor
@@ -31,7 +31,7 @@ func New(version string) (export.Format, error) {
 // Name implements export.Format.
 func (f *format) Name() string { return "ocsf" }
 
-// Append implements export.Format. It never fails: a kind that is not known becomes an event of
+// Append implements export.Format. It never fails: an unknown kind becomes an event of
 // the class for logs, with the record in raw_data.
 func (f *format) Append(dst []byte, e export.Event) ([]byte, error) {
 	d := doc{w: wire.New(dst), f: f, v: f.minor, e: &e}
@@ -40,11 +40,11 @@ func (f *format) Append(dst []byte, e export.Event) ([]byte, error) {
 	return d.w.Finish(), nil
 }
 
-// doc is one event on its way: the frame that every event has, around what the function of its kind writes.
+// doc is one event: the frame of every event, around the output of the function of its kind.
 type doc struct {
 	w       wire.Writer
 	left    wire.Place // unmapped
-	payload wire.Place // what is unmapped of the payload
+	payload wire.Place // the unmapped part of the payload
 	f       *format
 	v       minor
 	e       *export.Event
@@ -54,7 +54,7 @@ type doc struct {
 	ai      bool // the profile ai_operation is used
 }
 
-// or returns what p points to, or nothing at all: a record whose payload is missing still has a form.
+// or returns what p points to, or the zero value: a record without its payload is exported too.
 func or[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -111,7 +111,7 @@ func (d *doc) event() {
 	}
 }
 
-// head writes what every event has, and returns the event. name is that of the activity where it is other.
+// head writes the attributes of every event, and returns the event. name is the activity's name if it is custom.
 func (d *doc) head(uid, activity int, name string, status int) wire.Object {
 	top := d.w.Root()
 	c := d.f.classes[uid]
@@ -147,9 +147,9 @@ func (d *doc) head(uid, activity int, name string, status int) wire.Object {
 	return top
 }
 
-// secured writes the profile security_control, where the class has it in this version. Before
-// 1.4.0 only some classes had it (old), and an action was required, so that what was only
-// observed did not fit.
+// secured writes the profile security_control, if the class has it in this version. Before
+// 1.4.0 only some classes had it (old), and required an action, so that it did not suit mere
+// observations.
 func (d *doc) secured(c control, old bool) {
 	top := d.w.Root()
 	if c == noControl || !d.v.has(sinceControl) && (!old || c == logged) {
@@ -196,15 +196,15 @@ func (d *doc) rule(rule string, generation uint32) {
 	}
 }
 
-// policyDigest writes that of the first policy, which is in the run's start.
+// policyDigest writes the digest of the first policy, which is in the run's start.
 func policyDigest(in wire.Object, e *export.Event, generation uint32) {
 	if s := e.Start; s != nil && generation == 1 {
 		in.StrIf("uid", s.PolicyDigest)
 	}
 }
 
-// unmapped begins what has no place, with the envelope of the record; the payload's part stands
-// under its kind, in the object that is returned. Nothing but leftovers may be written from here on.
+// unmapped begins the object for values without an attribute, with the envelope of the record; the payload's part is
+// under its kind, in the returned object. From here on only such values may be written.
 func (d *doc) unmapped() wire.Object {
 	top := d.w.Root()
 	d.w.Notes.Quiet = true
@@ -236,7 +236,7 @@ func (d *doc) unmapped() wire.Object {
 	return payload
 }
 
-// finish ends unmapped and writes the metadata, which list what was cut and which profiles were used.
+// finish ends unmapped and writes the metadata, which list cut values and used profiles.
 func (d *doc) finish() {
 	left := d.w.Resume(d.left)
 	d.w.Resume(d.payload).End()
@@ -276,7 +276,7 @@ func (d *doc) metadata(cut bool) {
 	m.End()
 }
 
-// loggers writes the host that recorded it: the name of its key, and its own.
+// loggers writes the host that recorded it: the name of its key, and its name.
 func loggers(in wire.Object, e *export.Event) {
 	host := ""
 	if e.Start != nil {

@@ -46,7 +46,7 @@ func TestNothingIsDropped(t *testing.T) {
 	}
 }
 
-// The checks of lint_test.go find the faults that they are for.
+// The checks of lint_test.go detect the faults that they are for.
 func TestChecksFind(t *testing.T) {
 	r := readRules(t)
 	all := map[string]sample.Sample{}
@@ -80,7 +80,7 @@ func TestChecksFind(t *testing.T) {
 	}
 }
 
-// What a guest chose is valid UTF-8 on one line, whatever it is, and its exact bytes are there.
+// Text of a guest is valid UTF-8 on one line, and its exact bytes are included.
 func TestBytes(t *testing.T) {
 	e := sample.Named("exec/bytes")
 	b := write(t, "", e)
@@ -97,7 +97,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// An event is bounded, however long the guest's texts, and lists what was cut.
+// An event is bounded, however long the guest's texts are, and lists cut values.
 func TestBounds(t *testing.T) {
 	e := sample.Named("exec/plain")
 	x := *e.Record.Exec
@@ -124,7 +124,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A record of a kind that is younger than this code is an event all the same.
+// A record of a newer kind is exported too.
 func TestForeignKind(t *testing.T) {
 	e := export.Event{Body: []byte(`{"v":2,"kind":"dream","dream":{"who":"x"}}`)}
 	e.Run, e.Seq, e.Kind, e.Observer = "r-1", 7, "dream", audit.Host
@@ -137,7 +137,7 @@ func TestForeignKind(t *testing.T) {
 	}
 }
 
-// Append leaves what stands before it alone.
+// Append does not change the existing bytes of dst.
 func TestAppend(t *testing.T) {
 	f, _ := New("")
 	e := sample.Named("run/start")
@@ -148,8 +148,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// FuzzAppend: every record that decodes is an event that holds in every version, and in the
-// default version is one that the published schemas take.
+// FuzzAppend: every record that decodes is an event that is valid in every version, and in the
+// default version conforms to the published schemas.
 func FuzzAppend(f *testing.F) {
 	for _, s := range sample.All() {
 		f.Add([]byte(s.Body), []byte(s.Name))

@@ -28,7 +28,7 @@ func execEvent(d *doc, x audit.Exec) {
 	left.StrIf("tool_call", string(x.ToolCall))
 }
 
-// parentActor writes as the actor the process that started another.
+// parentActor writes the process that started another as the actor.
 func parentActor(in wire.Object, e *export.Event, v minor, x audit.Exec) {
 	if x.Parent == "" && x.PPID == 0 {
 		stepActor(in, e, v)

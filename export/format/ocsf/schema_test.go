@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/export/internal/sample"
 )
 
-// schemaDir is the folder of the published schemas of the default version. They are no part of
-// this tree: CUSTODY_OCSF names the folder above it; else it is ../shared/ocsf beside the module.
+// schemaDir is the directory of the published schemas of the default version. They are not part of
+// this tree: CUSTODY_OCSF names the directory above it; otherwise it is ../shared/ocsf beside the module.
 func schemaDir(t testing.TB) string {
 	t.Helper()
 	dir, ok := findSchemas()
@@ -113,7 +113,7 @@ func valid(t testing.TB, byClass map[int]*jsonschema.Schema, b []byte) {
 	}
 }
 
-// The list of attributes says of the default version what its published schemas say.
+// The list of attributes matches the published schemas of the default version.
 func TestAttributesOfSchema(t *testing.T) {
 	r := readRules(t)
 	dir := schemaDir(t)
@@ -142,7 +142,7 @@ func TestAttributesOfSchema(t *testing.T) {
 	}
 }
 
-// node is as much of a JSON Schema as is compared.
+// node is the compared part of a JSON Schema.
 type node struct {
 	Properties map[string]struct {
 		Type  string
@@ -154,7 +154,7 @@ type node struct {
 	AnyOf    []struct{ Required []string }
 }
 
-// ints are the numbers of an enum; one of strings has none.
+// ints are the numbers of an enum; an enum of strings has none.
 type ints []int
 
 func (i *ints) UnmarshalJSON(b []byte) error {

@@ -26,7 +26,7 @@ func (m *model) lifecycle(r audit.Record, at int64) {
 		return
 	}
 	e := m.end(key, at, r.Seq)
-	if e == nil { // its start is not in the record
+	if e == nil { // the record lacks its start
 		e = m.of(r, lane, "", at, name)
 		e.lasted(l.DurationNS)
 	}
@@ -105,7 +105,7 @@ func (m *model) flow(r audit.Record, at int64) {
 		}
 	case f.State == audit.FlowDeny:
 		e = m.of(r, laneFlows, "", at, "denied: "+f.Proto+" "+address(f))
-		m.end(key, at, r.Seq) // one that was let begin and then asked for another server
+		m.end(key, at, r.Seq) // the flow was allowed and then requested another server
 	default: // close, revoke
 		if e = m.end(key, at, r.Seq); e == nil {
 			e = m.of(r, laneFlows, "", at, f.Proto+" "+address(f))
@@ -174,7 +174,7 @@ func (m *model) llm(r audit.Record, at int64) {
 	m.arrow("request of "+c.ID, e)
 }
 
-// secret draws a credential's life. What is about a step's whole lease is about all of its credentials.
+// secret draws a credential's life. An event about a step's whole lease applies to all of its credentials.
 func (m *model) secret(r audit.Record, at int64) {
 	s := r.Secret
 	name := s.Name

@@ -11,31 +11,31 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// maxDepth is how deep tracks of processes are nested; those below hang at that depth.
+// maxDepth is the maximum nesting of process tracks; deeper ones are placed at that depth.
 const maxDepth = 24
 
 // model is the events of a run, in order of their records.
 type model struct {
 	run    store.Run
 	began  int64
-	last   int64 // the latest instant that was seen
+	last   int64 // the latest time
 	events []*event
 
-	procs  []*proc // in the order in which they were first seen
+	procs  []*proc // in order of first occurrence
 	byProc map[string]*proc
-	open   map[string]*event // slices that have not ended, by what will end them
+	open   map[string]*event // slices that have not ended, by the key of their end
 	lives  map[string][]*event
 
-	anchors map[string]*event // what an arrow can come from
-	bySeq   map[uint64]*event // the same by the seq of a record
+	anchors map[string]*event // possible sources of arrows
+	bySeq   map[uint64]*event // the same by seq of a record
 	wants   []want
 	arrows  uint64
 
-	streams []string // of output, in the order in which they were first seen
+	streams []string // of output, in order of first occurrence
 	output  map[string][]sample
 }
 
-// proc is a process of the guest's.
+// proc is a process of the guest.
 type proc struct {
 	key, name string
 	parent    *proc
@@ -81,7 +81,7 @@ func (m *model) row(row store.Row) {
 	m.record(r, at)
 }
 
-// add puts in an instant, which a caller may turn into a slice.
+// add adds an instant, which a caller may turn into a slice.
 func (m *model) add(l lane, track string, at int64, seq uint64, observer, name string) *event {
 	e := &event{lane: l, track: track, start: at, end: at, instant: true, name: name, observer: observer, seq: seq}
 	m.events = append(m.events, e)
@@ -89,7 +89,7 @@ func (m *model) add(l lane, track string, at int64, seq uint64, observer, name s
 	return e
 }
 
-// of puts in an instant of a record.
+// of adds an instant of a record.
 func (m *model) of(r audit.Record, l lane, track string, at int64, name string) *event {
 	e := m.add(l, track, at, r.Seq, string(r.Observer), name)
 	e.say("step", r.Step)
@@ -102,14 +102,14 @@ func (e *event) lasted(ns int64) {
 	e.start = max(e.start-max(ns, 0), 0)
 }
 
-// begin makes a slice that something with the same key will end.
+// begin starts a slice that the end with the same key ends.
 func (m *model) begin(key string, e *event) {
 	m.end(key, e.start, e.seq)
 	e.instant, e.open = false, true
 	m.open[key] = e
 }
 
-// end ends a slice by the record with that seq, and returns it; nil if there is none.
+// end ends a slice with the record with that seq, and returns it; nil if there is none.
 func (m *model) end(key string, at int64, seq uint64) *event {
 	e := m.open[key]
 	if e != nil {
@@ -123,17 +123,17 @@ func (m *model) end(key string, at int64, seq uint64) *event {
 	return e
 }
 
-// arrow asks for an arrow to e from what has, or will have, that name.
+// arrow requests an arrow to e from the event that has, or will have, that name.
 func (m *model) arrow(from string, to *event) {
 	m.wants = append(m.wants, want{from: from, to: to})
 }
 
-// arrowFrom asks for one from a record.
+// arrowFrom requests an arrow from a record.
 func (m *model) arrowFrom(seq uint64, to *event) {
 	m.wants = append(m.wants, want{seq: seq, to: to})
 }
 
-// finish ends what did not end, and draws the arrows.
+// finish marks slices without an end, and draws the arrows.
 func (m *model) finish() {
 	m.last = max(m.last, m.began)
 	for _, e := range m.events {
@@ -147,7 +147,7 @@ func (m *model) finish() {
 			from = m.anchors[w.from]
 		}
 		if from != nil && from != w.to {
-			m.arrows++ // a flow of Perfetto's cannot fork: each arrow is one of its own
+			m.arrows++ // Perfetto's flows cannot fork: each arrow is a separate flow
 			from.arrows = append(from.arrows, m.arrows)
 			w.to.arrows = append(w.to.arrows, m.arrows)
 		}
@@ -155,8 +155,8 @@ func (m *model) finish() {
 	m.separate()
 }
 
-// separate sees that slices on a process's track do not overlap: a record's time need not rise
-// with its seq.
+// separate ensures that slices on a process's track do not overlap: times need not increase
+// with seqs.
 func (m *model) separate() {
 	last := map[string]*event{}
 	for _, e := range m.events {
@@ -172,8 +172,8 @@ func (m *model) separate() {
 	}
 }
 
-// process returns the track of a process, which is made when it is first seen. One whose parent comes later,
-// or is itself, hangs at the top: so there is no circle, whatever a guest says.
+// process returns the track of a process, created at its first occurrence. A process whose parent comes later,
+// or is itself, has a top-level track, so that no claim of a guest can make a cycle.
 func (m *model) process(uid, parent string, pid int, name string) *proc {
 	if p := m.byProc[uid]; p != nil {
 		return p
@@ -188,7 +188,7 @@ func (m *model) process(uid, parent string, pid int, name string) *proc {
 	return p
 }
 
-// record puts in what a record says.
+// record adds a record.
 func (m *model) record(r audit.Record, at int64) {
 	switch {
 	case r.Lifecycle != nil:
@@ -280,7 +280,7 @@ func (m *model) rest(r audit.Record, at int64) {
 	}
 }
 
-// until is how long something lasts that says when it ends.
+// until returns the duration of an event that has an expiry time.
 func until(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// The fields that are written, by the names that Perfetto's published .proto files give them:
+// Numbers of the fields, with their names in Perfetto's published .proto files:
 // trace.proto, trace_packet.proto, clock_snapshot.proto, track_descriptor.proto, counter_descriptor.proto,
 // track_event.proto and debug_annotation.proto.
 const (
@@ -53,16 +53,16 @@ const (
 	typeCounter = 4
 
 	clockRealtime = 1
-	clockBoottime = 6 // what timestamps are in, where nothing else is said
+	clockBoottime = 6 // the default clock of timestamps
 
 	unitBytes     = 3
 	orderTime     = 2 // CHRONOLOGICAL
 	orderExplicit = 3
 	stateCleared  = 1 // SEQ_INCREMENTAL_STATE_CLEARED
-	sequence      = 1 // all packets are of one
+	sequence      = 1 // all packets are of one sequence
 )
 
-// message is a protobuf message on its way.
+// message is a protobuf message under construction.
 type message []byte
 
 func (m *message) varint(field protowire.Number, n uint64) {
@@ -91,7 +91,7 @@ func (t *tracer) packet(p message) {
 	_, t.err = t.out.Write(t.buf)
 }
 
-// begin names the clock of the times.
+// begin declares the clock of the timestamps.
 func (t *tracer) begin(at int64) {
 	var snapshot, p message
 	for _, id := range []uint64{clockBoottime, clockRealtime} {
@@ -106,8 +106,8 @@ func (t *tracer) begin(at int64) {
 	t.packet(p)
 }
 
-// newTrack describes a track and returns its number. The root's children are in the order of
-// their ranks, those of others in that of their first events.
+// newTrack describes a track and returns its number. The root's children are ordered by
+// rank, those of others by their first events.
 func (t *tracer) newTrack(parent uint64, name string, rank int) uint64 {
 	id, d := t.descriptor(parent, name, rank)
 	if parent == 0 {
@@ -183,7 +183,7 @@ func annotation(a arg) (m message) {
 	return m
 }
 
-// counters writes how many bytes each stream had.
+// counters writes the number of bytes of each stream.
 func (t *tracer) counters(m *model) {
 	for rank, name := range m.streams {
 		id, d := t.descriptor(t.tracks[trackKey{lane: laneOutput, row: 1}], name, rank)

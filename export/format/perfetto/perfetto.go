@@ -1,22 +1,22 @@
-// Package perfetto writes a run as a trace for ui.perfetto.dev, which reads it in the browser and
-// sends it nowhere, or for a copy of that page, or trace_processor: "Open trace file".
+// Package perfetto writes a run as a trace for ui.perfetto.dev, which processes it in the browser
+// without uploading it, for a copy of that page, or for trace_processor: "Open trace file".
 //
-// The format is Perfetto's own, TrackEvent in protobuf (perfetto.dev/docs/reference/synthetic-track-event and
-// trace-packet-proto). Times are the record's, in nanoseconds since 1970, with a clock snapshot that states that. What
-// is drawn:
+// The format is Perfetto's TrackEvent in protobuf (perfetto.dev/docs/reference/synthetic-track-event and
+// trace-packet-proto). Times are the record's, in nanoseconds since 1970, with a clock snapshot that states that. The
+// tracks are:
 //
 //	run, steps            a slice each
-//	processes             a track each, below its parent's: a slice for each program, instants for files and connects
-//	names, flows, requests, model   what the host saw, a slice each; denials are instants
+//	processes             a track each, below their parent's: a slice for each program, instants for files and connects
+//	names, flows, requests, model   observations of the host, a slice each; denials are instants
 //	secrets               a track each: a slice for its life, instants for renewals and uses
-//	sandbox               freezes, and what else was done to the VM
+//	sandbox               freezes and other operations on the VM
 //	findings and gaps     instants
 //	output                a counter of bytes for each stream
 //
-// Arrows lead from a name's answer to the flow that rests on it, on to its requests and the model's call, from that to
-// the programs that it asked for, from flows to the uses of a secret, and to findings from what shows them. The
+// Arrows lead from a name's answer to the flow that depends on it, on to its requests and the LLM API call, from that to
+// the programs that it requested, from flows to the uses of a secret, and to findings from their evidence. The
 // category of an event is its observer, host or guest; a track of the guest's claims has that in its name. Each event
-// has the seq of its record. A trace is made of the record and proves nothing; a bundle does.
+// has the seq of its record. A trace is derived from the record and proves nothing; a bundle does.
 package perfetto
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Write writes the run whose rows these are, in order of seq. It keeps an event in memory for
-// each row until the last has come: only then it is known what lasted how long.
+// Write writes the run with these rows, in order of seq. It keeps an event in memory for
+// each row until the end, because only then all durations are known.
 func Write(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error {
 	m := newModel(run)
 	for row, err := range rows {
@@ -79,14 +79,14 @@ func (l lane) String() string {
 	}[l]
 }
 
-// event is something on a track. Without a track of its own, it is put on one of its lane's
-// where nothing else is at that time.
+// event is something on a track. Without a separate track, it is placed on one of its lane's
+// that is free at that time.
 type event struct {
 	lane       lane
 	track      string // key of its track, "" for any of its lane
 	start, end int64  // ns; an instant has no end
 	instant    bool
-	open       bool // it had not ended when the record did
+	open       bool // it had not ended at the end of the record
 	name       string
 	observer   string
 	seq        uint64
@@ -118,7 +118,7 @@ func (e *event) count(name string, n int64) {
 	}
 }
 
-// nanos returns Unix time in nanoseconds, 0 for what has none.
+// nanos returns Unix time in nanoseconds, 0 for the zero time.
 func nanos(t time.Time) int64 {
 	if t.Year() < 1970 || t.Year() > 2260 {
 		return 0
@@ -126,14 +126,14 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// trackKey finds a track: one of its lane, by its own key or by its row.
+// trackKey identifies a track: one of its lane, by its key or by its row.
 type trackKey struct {
 	lane lane
 	key  string
 	row  int
 }
 
-// tracer writes the trace of a model. Numbers of tracks are given in the order of their making.
+// tracer writes the trace of a model. Tracks are numbered in order of creation.
 type tracer struct {
 	out    *bufio.Writer
 	buf    []byte
@@ -165,7 +165,7 @@ func (t *tracer) write(m *model) {
 	}
 }
 
-// procs makes the processes' tracks, each below its parent's.
+// procs creates the processes' tracks, each below its parent's.
 func (t *tracer) procs(m *model) {
 	for _, p := range m.procs {
 		above := t.tracks[trackKey{lane: laneProcs, row: 1}]
@@ -185,7 +185,7 @@ func (t *tracer) lane(root uint64, l lane, events []*event) {
 	}
 }
 
-// row is one of a lane's tracks, and until when it is taken.
+// row is one of a lane's tracks, with the time until which it is occupied.
 type row struct {
 	number int
 	end    int64
@@ -200,7 +200,7 @@ func (r rows) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
 func (r *rows) Push(x any)        { *r = append(*r, x.(row)) }
 func (r *rows) Pop() any          { panic("rows are never given back") }
 
-// place returns the number of a row where nothing is from start on, and takes it until end.
+// place returns the number of a row that is free from start on, and occupies it until end.
 func (r *rows) place(start, end int64) int {
 	if len(*r) == 0 || (*r)[0].end > start {
 		heap.Push(r, row{len(*r) + 1, end})
@@ -212,8 +212,8 @@ func (r *rows) place(start, end int64) int {
 	return number
 }
 
-// trackOf finds where an event goes. Slices of one track never overlap: those of a track of
-// their own were made so, others are given a row that is free.
+// trackOf returns the track of an event. Slices of one track never overlap: those of a separate
+// track were made so, others are placed on a free row.
 func (t *tracer) trackOf(root uint64, l lane, e *event, busy *rows) uint64 {
 	key := trackKey{lane: l, key: e.track}
 	if e.track == "" {
@@ -225,7 +225,7 @@ func (t *tracer) trackOf(root uint64, l lane, e *event, busy *rows) uint64 {
 	}
 	if e.track != "" {
 		id = t.newTrack(t.tracks[trackKey{lane: l, row: 1}], e.track, 0)
-	} else { // beside the first of that name: they are drawn as one
+	} else { // the same name as another: they are drawn as one
 		id = t.newTrack(root, l.String(), int(l))
 	}
 	t.tracks[key] = id

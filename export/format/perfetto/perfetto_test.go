@@ -137,7 +137,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestAllRecords: every record can be found by its seq, but output, which is counted.
+// TestAllRecords: every record can be found by its seq, except output, which is counted.
 func TestAllRecords(t *testing.T) {
 	var rows script
 	want := map[uint64]string{}
@@ -163,7 +163,7 @@ func TestAllRecords(t *testing.T) {
 	}
 }
 
-// TestHostile: circles of parents, time that goes back, what never began.
+// TestHostile: cycles of parents, decreasing times, ends without a beginning.
 func TestHostile(t *testing.T) {
 	var s script
 	guest := func(at int, x audit.Exec) {
@@ -213,7 +213,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// FuzzWrite: any records give a trace that a reader takes.
+// FuzzWrite: any records give a trace that a reader accepts.
 func FuzzWrite(f *testing.F) {
 	for _, s := range sample.All() {
 		f.Add([]byte(s.Body), []byte(s.Body))
@@ -234,7 +234,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite is of a run with 100,000 records.
+// BenchmarkWrite writes a run with 100,000 records.
 func BenchmarkWrite(b *testing.B) {
 	var rows script
 	all := sample.All()
@@ -254,7 +254,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(out.Len())/1e6, "MB")
 }
 
-// TestEveryKind: a record of each kind of the table has its own form in the trace, and not that of an unknown kind.
+// TestEveryKind: a record of each kind of the table has a specific form in the trace, and not that of an unknown kind.
 func TestEveryKind(t *testing.T) {
 	for kind, full := range sample.Full(true) {
 		body, err := json.Marshal(full.Record)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// schema is as much of Perfetto's messages as a trace of ours may have, with the numbers and
+// schema is the used part of Perfetto's messages, with the numbers and
 // types of the published protocol (perfetto.dev/docs/reference/trace-packet-proto). It is
 // independent of the writer's constants. * is a repeated field.
 const schema = `
@@ -27,7 +27,7 @@ TrackEvent: debug_annotations=4 *DebugAnnotation, type=9 int32, track_uuid=11 ui
 DebugAnnotation: int_value=4 int64, string_value=6 string, name=10 string
 `
 
-// traceType builds the message Trace of the schema, for the reader of the protobuf library.
+// traceType builds the message Trace of the schema for the protobuf library.
 func traceType(t testing.TB) protoreflect.MessageDescriptor {
 	t.Helper()
 	file := &descriptorpb.FileDescriptorProto{Name: proto.String("trace.proto"), Package: proto.String("p"), Syntax: proto.String("proto2")}
@@ -70,7 +70,7 @@ func field(name, typ string, number int32) *descriptorpb.FieldDescriptorProto {
 	return f
 }
 
-// tree is a message as a reader has it: fields by name, lists of repeated ones.
+// tree is a parsed message: fields by name, lists of repeated ones.
 type tree map[string]any
 
 func read(t testing.TB, data []byte) []tree {
@@ -114,7 +114,7 @@ func plain(t testing.TB, m protoreflect.Message) tree {
 	return out
 }
 
-// trace is what a reader of the trace sees.
+// trace is the parsed trace.
 type trace struct {
 	names   map[uint64]string
 	parents map[uint64]uint64
@@ -122,7 +122,7 @@ type trace struct {
 	counts  map[string][]int64
 }
 
-// slice is one on a track; an instant ends where it begins.
+// slice is a slice on a track; an instant ends where it begins.
 type slice struct {
 	track                uint64
 	path, name, category string
@@ -132,7 +132,7 @@ type slice struct {
 	flows                []uint64
 }
 
-// parse reads a trace and checks what a reader rests on: tracks are described before they are used, slices of
+// parse parses a trace and checks the assumptions of readers: tracks are described before they are used, slices of
 // one track nest, each flow has two ends.
 func parse(t testing.TB, data []byte) trace {
 	t.Helper()
@@ -248,7 +248,7 @@ func (tr *trace) check(t testing.TB) {
 	}
 }
 
-// find returns the slices of a track whose name has a beginning.
+// find returns the slices of a track whose name has a prefix.
 func (tr trace) find(path, name string) (all []slice) {
 	for _, s := range tr.slices {
 		if strings.HasSuffix(s.path, path) && strings.HasPrefix(s.name, name) {

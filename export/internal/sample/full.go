@@ -11,16 +11,16 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// Leaf is a value that stands nowhere else in its event.
+// Leaf is a value that occurs only once in its event.
 type Leaf struct {
 	Field string // as in flow.dns_seq
-	// Forms are the ways to write it; nanoseconds may become milliseconds.
+	// Forms are its possible representations; nanoseconds may become milliseconds.
 	Forms []string
 }
 
-// Full returns for each kind an event in which every field of the payload has a value of its own,
-// and these values: what a format does not write somewhere, it drops. Where the values are fit,
-// an address has the form of one, and a port can be one; else they have not.
+// Full returns for each kind an event in which every field of the payload has a unique value,
+// and these values: a format drops a value that it does not write anywhere. If the values are fit,
+// an address is a valid address, and a port a valid port; otherwise not.
 func Full(fit bool) map[audit.Kind]FullEvent {
 	all := map[audit.Kind]FullEvent{}
 	for _, info := range audit.KindTable() {
@@ -52,7 +52,7 @@ type FullEvent struct {
 	Flags  []Flag
 }
 
-// Flag is a truth in an event, which Set changes.
+// Flag is a boolean in an event, which Set changes.
 type Flag struct {
 	Field string
 	Set   func(bool)
@@ -128,7 +128,7 @@ func (f *filler) fill(name string, v reflect.Value) {
 	}
 }
 
-// text returns a text for a field, and what may become of it.
+// text returns a text for a field, and its possible representations.
 func (f *filler) text(name string) []string {
 	if f.fit {
 		switch name {

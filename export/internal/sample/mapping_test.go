@@ -23,7 +23,7 @@ const page = "../../../docs/mapping.md"
 
 var update = flag.Bool("update", false, "write the tables of docs/mapping.md")
 
-// TestPage: the tables of docs/mapping.md are what the formats write. `go test -update` writes them.
+// TestPage compares the tables of docs/mapping.md with the output of the formats. `go test -update` writes them.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile(page)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestPage(t *testing.T) {
 	text := string(b)
 	tables := map[string]string{"ocsf-states": ocsfStates(t), "ecs-states": ecsStates(t), "envelope": envelope(t)}
 	for _, k := range sample.Kinds() {
-		if k != audit.KindStep { // as of run
+		if k != audit.KindStep { // like run
 			tables[string(k)] = fieldTable(t, k)
 		}
 	}
@@ -58,7 +58,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestKinds: there is a sample of each kind of the table, and each format writes it in a form of its own.
+// TestKinds: there is a sample of each kind of the table, and each format writes it in a specific form.
 func TestKinds(t *testing.T) {
 	for kind, full := range sample.Full(true) {
 		if !slices.ContainsFunc(sample.All(), func(s sample.Sample) bool { return s.Kind == kind }) {
@@ -94,7 +94,7 @@ func newest(t *testing.T) export.Format {
 	return f
 }
 
-// state returns what distinguishes an event from the others of its kind.
+// state returns what distinguishes an event from others of its kind.
 func state(e export.Event) string {
 	switch {
 	case e.Erased:
@@ -142,7 +142,7 @@ func state(e export.Event) string {
 	return ""
 }
 
-// rows makes a table of the samples: those of one kind and state are one row, with all that they have.
+// rows makes a table of the samples: those of one kind and state are one row, with all their fields.
 func rows(t *testing.T, head []string, cells func(sample.Sample) []string) string {
 	type row struct {
 		kind, state string
@@ -260,7 +260,7 @@ func jsonValues(t *testing.T, b []byte) values {
 	return v
 }
 
-// cefValues reads a line that has no escapes.
+// cefValues parses a line without escapes.
 func cefValues(b []byte) values {
 	v := values{}
 	h := strings.SplitN(string(b), "|", 8)
@@ -288,7 +288,7 @@ func cefValues(b []byte) values {
 	return v
 }
 
-// echo are places that repeat a value of another: they count only if there is no other.
+// echo are fields that repeat a value of another: they count only if there is no other.
 func echo(path string) bool {
 	for _, p := range []string{"message", "observables.", "related.", "finding_info.title", "header", "type_name"} {
 		if path == p || strings.HasSuffix(p, ".") && strings.HasPrefix(path, p) {
@@ -298,7 +298,7 @@ func echo(path string) bool {
 	return false
 }
 
-// places returns where a value occurs, in any of the forms that an event has.
+// places returns the fields with a value, in any of the forms of an event.
 func places(l sample.Leaf, forms ...values) string {
 	var found, echoes []string
 	for _, v := range forms {
@@ -349,7 +349,7 @@ func cell(paths []string) string {
 	return strings.Join(slices.Compact(paths), ", ")
 }
 
-// flagPlaces are those where two events differ.
+// flagPlaces returns the fields in which two events differ.
 func flagPlaces(with, without values) string {
 	var found []string
 	for path, list := range with {
@@ -407,7 +407,7 @@ func fieldRows(t *testing.T, e sample.FullEvent, which func(string) bool) string
 	return b.String()
 }
 
-// variant is the same event in the other form that its kind has: an exit that was seen, a file that
+// variant is the same event in the other form of its kind: an exit that was seen, a file that
 // was not renamed.
 func variant(e sample.FullEvent) export.Event {
 	v := e.Event

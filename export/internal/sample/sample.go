@@ -18,9 +18,9 @@ const Run = "r-01m7xjv1a823je79x1yt6ytbn4"
 // Time is when the first of them happened.
 func Time() time.Time { return time.Date(2026, 11, 20, 22, 57, 7, 722398033, time.UTC) }
 
-// Sample is an event with a name to find it by.
+// Sample is an event with a name.
 type Sample struct {
-	Name string // kind, then what distinguishes it from the others of its kind
+	Name string // kind, then what distinguishes it from others of its kind
 	export.Event
 }
 
@@ -175,7 +175,7 @@ func envelope(i int, observer, payload string) []byte {
 	return fmt.Appendf(nil, `{"v":1,"run":%q,"seq":%d,"time":%q,"observer":%q,%s%s`, Run, i+1, at, observer, guest, payload[1:])
 }
 
-// link adds to an event the process that the exporter derives for it.
+// link sets the process that the exporter would derive for an event.
 func link(e *export.Event, execs map[string]*audit.Exec) {
 	proc := ""
 	switch {

@@ -15,13 +15,13 @@ func (a Array) Elem() Object {
 	return Object{a.w, mark}
 }
 
-// End ends the array. One in which nothing stands vanishes.
+// End ends the array. An empty array is removed.
 func (a Array) End() {
 	a.w.inner--
 	a.w.end(a.mark, '[', ']')
 }
 
-// Room reports whether there is space for a further element; if not, it is noted that elements are missing, the first
+// Room reports whether there is space for another element; if not, it records that elements are missing, the first
 // of which has n bytes.
 func (a Array) Room(n int) bool { return a.w.room("", n) }
 
@@ -31,7 +31,7 @@ func (a Array) Value(s string) {
 	a.w.text("", s)
 }
 
-// ConstValue writes one of the caller's constants as an element.
+// ConstValue writes a constant as an element.
 func (a Array) ConstValue(s string) {
 	a.w.comma()
 	a.w.b = append(a.w.b, '"')
@@ -39,7 +39,7 @@ func (a Array) ConstValue(s string) {
 	a.w.b = append(a.w.b, '"')
 }
 
-// Tagged writes a text with a constant before it as an element.
+// Tagged writes a text with a constant prefix as an element.
 func (a Array) Tagged(prefix, s string) {
 	a.w.comma()
 	a.w.b = append(a.w.b, '"')

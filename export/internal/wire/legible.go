@@ -9,9 +9,9 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Legible returns text on one line in which nothing is invisible: control and format characters (bidirectional ones
-// among them) and line separators are numbers such as \x1b and \u202e, bytes that are no UTF-8 such as \xff, and a
-// backslash is two. Text of up to limit bytes can be read back exactly; longer text is cut and ends with its full
+// Legible returns text as one line without invisible characters: it writes control and format characters (including
+// bidirectional ones) and line separators as numbers such as \x1b and \u202e, bytes that are not UTF-8 as \xff, and a
+// backslash as two. Text of up to limit bytes can be decoded exactly; longer text is cut and ends with its full
 // length. limit 0 means none.
 func Legible(text string, limit int) string {
 	cut := ""
@@ -55,13 +55,13 @@ func odd(r rune) bool {
 	switch {
 	case r >= ' ' && r < 0x7f:
 		return r == '\\'
-	case r == utf8.RuneError: // an encoding error, or the character: it stands for one anyway
+	case r == utf8.RuneError: // an encoding error, or the character itself
 		return true
 	}
 	return !unicode.IsPrint(r)
 }
 
-// CommandLine joins arguments, each quoted where a POSIX shell would need it.
+// CommandLine joins arguments, each quoted for a POSIX shell.
 func CommandLine(argv []audit.Text) string {
 	var b strings.Builder
 	for i, a := range argv {

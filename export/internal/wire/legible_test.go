@@ -41,7 +41,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// FuzzLegible: nothing invisible comes out, and the text can be read back.
+// FuzzLegible: the output has no invisible characters, and can be decoded.
 func FuzzLegible(f *testing.F) {
 	f.Add("a\n\x1b\xff\u202e\\\"")
 	f.Fuzz(func(t *testing.T, text string) {

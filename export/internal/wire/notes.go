@@ -5,29 +5,29 @@ import (
 	"strings"
 )
 
-// Cut is a place where something was left out.
+// Cut is a place where text was cut.
 type Cut struct {
 	Path  string // as in file.path
-	Bytes int    // of the whole text; 0 for a number that was brought into range
+	Bytes int    // of the complete text; 0 for a number that was clamped
 }
 
-// Raw is a text that is no UTF-8.
+// Raw is a text that is not UTF-8.
 type Raw struct {
 	Path  string
 	Bytes string // as far as it was written
 }
 
-// Notes are the places where texts were cut or were no UTF-8.
+// Notes are the places where texts were cut or were not UTF-8.
 type Notes struct {
 	Cuts []Cut
 	Raws []Raw
-	// Quiet is set while texts are written again that stand elsewhere already: they are not noted.
+	// Quiet is set while texts are repeated: repetitions are not noted.
 	Quiet bool
 	path  [12]string
 	deep  int
 }
 
-// enter begins a member of the object that is open: the places in it have its key before them.
+// enter begins a member of the open object: its key becomes part of the path of places in it.
 func (n *Notes) enter(key string) {
 	if n.deep < len(n.path) {
 		n.path[n.deep] = key
@@ -37,7 +37,7 @@ func (n *Notes) enter(key string) {
 
 func (n *Notes) leave() { n.deep-- }
 
-// where names the place of a member.
+// where returns the path of a member.
 func (n *Notes) where(key string) string {
 	var b strings.Builder
 	for _, p := range append(n.path[:min(n.deep, len(n.path)):len(n.path)], key) {
@@ -52,7 +52,7 @@ func (n *Notes) where(key string) string {
 	return b.String()
 }
 
-// cut notes that a member, or an element of an array, was cut: its text has size bytes. The first of a path counts.
+// cut notes that a member, or an element of an array, was cut: its text has size bytes. Of a path only the first counts.
 func (n *Notes) cut(key string, size int) {
 	if n.Quiet {
 		return
@@ -68,7 +68,7 @@ func (n *Notes) cut(key string, size int) {
 	}
 }
 
-// raw notes a text that is no UTF-8.
+// raw notes a text that is not UTF-8.
 func (n *Notes) raw(key, s string) {
 	if n.Quiet || len(n.Raws) == maxMarks {
 		return
@@ -84,7 +84,7 @@ func (n *Notes) raw(key, s string) {
 	n.Raws = append(n.Raws, Raw{path, s})
 }
 
-// Write writes what was cut and what was no UTF-8, as members of o:
+// Write writes the cuts and the texts that are not UTF-8, as members of o:
 // "truncated" with paths and lengths, "base64" with the exact bytes by path.
 func (n *Notes) Write(o Object) {
 	if len(n.Cuts) > 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Object writes the members of a JSON object. Keys are the caller's constants; they are not escaped. Of nested objects
-// and arrays, write only into the innermost that is open.
+// Object writes the members of a JSON object. Keys are constants and not escaped. Of nested objects
+// and arrays, write only to the innermost open one.
 type Object struct {
 	w    *Writer
 	mark int // where it began
 }
 
-// Place is where an object began. Unlike an Object, a type that refers to a Writer can keep it without an allocation.
+// Place is the beginning of an object. Unlike an Object, a type with a reference to a Writer can store it without an allocation.
 type Place int
 
 // Place returns where o began, for Writer.Resume.
@@ -42,10 +42,10 @@ func (o Object) Arr(key string) Array {
 	return Array{o.w, mark}
 }
 
-// End ends the object. One in which nothing stands vanishes.
+// End ends the object. An empty object is removed.
 func (o Object) End() { o.w.end(o.mark, '{', '}') }
 
-// Const writes a member whose text needs no escape and counts against no bound: the caller's constants.
+// Const writes a member with a constant, which needs no escape and counts against no bound.
 func (o Object) Const(key, s string) {
 	o.w.key(key)
 	o.w.b = append(o.w.b, '"')
@@ -66,7 +66,7 @@ func (o Object) StrIf(key, s string) {
 	}
 }
 
-// Join writes a text that is made of those parts that are not empty, with a space between them.
+// Join writes the non-empty parts as a text, separated by spaces.
 func (o Object) Join(key string, parts ...string) {
 	o.w.key(key)
 	o.w.b = append(o.w.b, '"')
@@ -84,7 +84,7 @@ func (o Object) Join(key string, parts ...string) {
 	o.w.b = append(o.w.b, '"')
 }
 
-// ID writes the id of the record with this place in the run, as export.Event.ID has it.
+// ID writes the id of the record with this seq, in the form of export.Event.ID.
 func (o Object) ID(key, run string, seq uint64) {
 	o.w.key(key)
 	o.w.b = append(o.w.b, '"')
@@ -94,7 +94,7 @@ func (o Object) ID(key, run string, seq uint64) {
 	o.w.b = append(o.w.b, '"')
 }
 
-// Consts writes a member of several of the caller's constants, one behind the other.
+// Consts writes the concatenation of constants as a member.
 func (o Object) Consts(key string, parts ...string) {
 	o.w.key(key)
 	o.w.b = append(o.w.b, '"')
@@ -104,8 +104,8 @@ func (o Object) Consts(key string, parts ...string) {
 	o.w.b = append(o.w.b, '"')
 }
 
-// Command writes a command line of its arguments, quoted as for a POSIX shell, so that it shows where an argument
-// begins and ends.
+// Command writes the command line of arguments, quoted for a POSIX shell, so that the boundaries of arguments
+// are visible.
 func (o Object) Command(key string, argv []audit.Text) {
 	if len(argv) == 0 {
 		return
@@ -177,7 +177,7 @@ func (o Object) IntIf(key string, n int64) {
 	}
 }
 
-// Uint writes a number. One that a signed 64-bit integer cannot hold is brought into range and marked.
+// Uint writes a number. One beyond a signed 64-bit integer is clamped and noted.
 func (o Object) Uint(key string, n uint64) {
 	if n > math.MaxInt64 {
 		n = math.MaxInt64
@@ -194,13 +194,13 @@ func (o Object) UintIf(key string, n uint64) {
 	}
 }
 
-// Bool writes a truth.
+// Bool writes a boolean.
 func (o Object) Bool(key string, b bool) {
 	o.w.key(key)
 	o.w.b = strconv.AppendBool(o.w.b, b)
 }
 
-// BoolIf writes what is true.
+// BoolIf writes true, and omits false.
 func (o Object) BoolIf(key string, b bool) {
 	if b {
 		o.Bool(key, true)
@@ -215,7 +215,7 @@ func (o Object) Time(key string, t time.Time) {
 	o.w.b = append(o.w.b, '"')
 }
 
-// JSON writes a member whose value is JSON already, on one line.
+// JSON writes a member whose value is already JSON, on one line.
 func (o Object) JSON(key string, v []byte) {
 	o.w.key(key)
 	o.w.b = append(o.w.b, v...)
@@ -229,7 +229,7 @@ func (o Object) Base64(key string, b []byte) {
 	o.w.b = append(o.w.b, '"')
 }
 
-// Mark writes what is said of a record that is not known to be what a host signed, as "verification"; nothing for nil.
+// Mark writes the mark of a record that is not known to be what a host signed, as "verification"; nothing for nil.
 func (o Object) Mark(m *store.Mark) {
 	if m == nil {
 		return

@@ -2,7 +2,7 @@ package wire
 
 import "strings"
 
-// Base is the last name of a path, and the path itself where there is none.
+// Base returns the last element of a path, and the path itself if there is only one.
 func Base(path string) string {
 	if b := path[strings.LastIndexByte(path, '/')+1:]; b != "" {
 		return b
@@ -10,7 +10,7 @@ func Base(path string) string {
 	return path
 }
 
-// Dir is the folder of a path: "" where the path names none.
+// Dir returns the directory of a path: "" if it has none.
 func Dir(path string) string {
 	switch i := strings.LastIndexByte(path, '/'); i {
 	case -1:

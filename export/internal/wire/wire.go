@@ -1,10 +1,10 @@
-// Package wire writes one JSON object after the other, without reflection, for the formats of package export. Whatever
-// bytes a guest put into a string, the output is valid UTF-8 JSON on one line, bounded, with marks where a text was cut
-// or was not UTF-8:
+// Package wire writes JSON objects without reflection, for the formats of package export. For any
+// bytes that a guest puts into a string, the output is valid, bounded UTF-8 JSON on one line, with notes where a text was
+// cut or was not UTF-8:
 //
-//	bytes that are no UTF-8     each as \xNN, the exact bytes kept beside (Raw)
+//	bytes that are not UTF-8    each as \xNN, the exact bytes are noted (Raw)
 //	control characters, U+2028  \u00NN, as JSON escapes them; also DEL, C1 and U+2029
-//	a text above MaxText        cut at a character's end, its place and length kept (Cuts)
+//	a text above MaxText        cut at a character boundary, its path and length are noted (Cuts)
 //	all texts above MaxTotal    likewise
 package wire
 
@@ -13,48 +13,48 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is written of the texts of one event, in bytes before they are escaped.
+// Bounds of the texts of one event, in bytes before escaping.
 // Escaping makes at most six bytes of one.
 const (
 	MaxText  = 32 << 10  // one string
 	MaxTotal = 512 << 10 // all strings
-	MaxLists = 256 << 10 // of these, those in lists: a long list leaves room for what is no list
-	envelope = 16 << 10  // that Envelope sees to
-	listCost = 8         // that an element of a list counts beside its text
-	maxMarks = 64        // cuts, and raw texts, that are listed one by one
+	MaxLists = 256 << 10 // all strings in lists: a long list leaves space for other texts
+	envelope = 16 << 10  // reserved by Envelope
+	listCost = 8         // bytes that an element of a list counts in addition to its text
+	maxMarks = 64        // cuts, and raw texts, that are listed individually
 )
 
-// Writer holds the bytes of one event, and bounds the texts in them. Root is its object; Objects and Arrays write into
+// Writer has the bytes of one event, and bounds the texts in them. Root is its object; Objects and Arrays write to
 // it. It is not safe for concurrent use.
 type Writer struct {
 	Notes Notes
 	b     []byte
 	left  int
-	lists int // of left, what is for other texts than those in lists
-	inner int // lists that are open
+	lists int // the part of left for texts outside of lists
+	inner int // number of open lists
 }
 
-// New begins an object behind dst.
+// New begins an object after dst.
 func New(dst []byte) Writer {
 	return Writer{b: append(dst, '{'), left: MaxTotal, lists: MaxTotal - MaxLists}
 }
 
-// Root is the object that New began. End it with Finish.
+// Root returns the object that New began. End it with Finish.
 func (w *Writer) Root() Object { return Object{w: w} }
 
-// Resume returns the object that is open at a place.
+// Resume returns the open object at a place.
 func (w *Writer) Resume(p Place) Object { return Object{w, int(p)} }
 
 // Finish ends the object that New began, and returns all bytes.
 func (w *Writer) Finish() []byte { return append(w.b, '}') }
 
-// Envelope reserves space for some more texts, however much was written.
+// Envelope reserves space for some more texts, regardless of what was written.
 func (w *Writer) Envelope() {
 	w.left = max(w.left, envelope)
 	w.lists = 0
 }
 
-// spare is how much text can still be written here.
+// spare returns how much text can still be written here.
 func (w *Writer) spare() int {
 	if w.inner > 0 {
 		return max(w.left-w.lists, 0)
@@ -62,7 +62,7 @@ func (w *Writer) spare() int {
 	return max(w.left, 0)
 }
 
-// room reports whether there is space for a further element of a list; if not, it is noted that elements are missing,
+// room reports whether there is space for another element of a list; if not, it notes that elements are missing,
 // the first of which has n bytes.
 func (w *Writer) room(key string, n int) bool {
 	if w.spare() >= listCost {
@@ -92,7 +92,7 @@ func (w *Writer) text(key, s string) {
 	w.b = append(w.b, '"')
 }
 
-// end ends an object or an array. One in which nothing stands vanishes.
+// end ends an object or an array. An empty one is removed.
 func (w *Writer) end(mark int, open, closing byte) {
 	w.Notes.leave()
 	if w.b[len(w.b)-1] == open {
@@ -102,7 +102,7 @@ func (w *Writer) end(mark int, open, closing byte) {
 	w.b = append(w.b, closing)
 }
 
-// quoted writes the inside of a string: an argument of a command line, quoted where a POSIX shell would need it.
+// quoted writes an argument of a command line, quoted for a POSIX shell, inside a string.
 func (w *Writer) quoted(key, s string) {
 	if s != "" && !strings.ContainsFunc(s, needsQuotes) {
 		w.escape(key, s)
@@ -145,7 +145,7 @@ func (w *Writer) escape(key, s string) {
 	w.b = append(w.b, s...)
 }
 
-// rest writes text with other characters than plain ones, and reports whether it is UTF-8.
+// rest writes text with characters other than plain ones, and reports whether it is UTF-8.
 func (w *Writer) rest(s string) (valid bool) {
 	valid = true
 	for i := 0; i < len(s); {
@@ -174,7 +174,7 @@ func (w *Writer) rest(s string) (valid bool) {
 
 const hex = "0123456789abcdef"
 
-// plain are the bytes that stand in a JSON string as they are.
+// plain are the bytes that need no escape in a JSON string.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\'
@@ -182,7 +182,7 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// clip cuts s to at most n bytes, at the end of a character where it is UTF-8.
+// clip cuts s to at most n bytes, at a character boundary if it is UTF-8.
 func clip(s string, n int) string {
 	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
 		if utf8.RuneStart(s[i]) {

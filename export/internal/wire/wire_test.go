@@ -38,7 +38,7 @@ func decode(t testing.TB, b []byte) map[string]any {
 	return m
 }
 
-// What is written is the JSON that encoding/json would write of the same.
+// The output is the JSON that encoding/json would write.
 func TestObject(t *testing.T) {
 	w := New([]byte("before"))
 	top := w.Root()
@@ -96,7 +96,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// However much is written in lists, there is room for other texts, and for the envelope.
+// However much is written in lists, there is space for other texts, and for the envelope.
 func TestRoom(t *testing.T) {
 	w := New(nil)
 	top := w.Root()
@@ -141,7 +141,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// FuzzText: any text comes out as itself, but for bytes that are no UTF-8, and those are kept beside.
+// FuzzText: any text is written unchanged, except bytes that are not UTF-8, which are noted.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x00\x1f\x7f\u0080\u2028\u2029", "\xff\xfe", "\"\\", "ü€😀", "\xf0\x9f\x98", "\u202e", "</script>"} {
 		f.Add(s)

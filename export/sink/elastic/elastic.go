@@ -1,7 +1,7 @@
-// Package elastic is the sink for Elasticsearch, and what speaks its bulk API.
+// Package elastic is the sink for Elasticsearch and other servers with its bulk API.
 //
-// Each event is a create with our id as _id: what is there already answers 409, which is as good as
-// taken. So a repeat never makes a second document, within one backing index of a data stream.
+// Each event is a create with our id as _id: for an existing one the server answers 409, which counts as
+// accepted. So a repeat never makes a second document, within one backing index of a data stream.
 package elastic
 
 import (
@@ -25,10 +25,10 @@ import (
 
 // Options of a Sink. URL and Stream are required.
 type Options struct {
-	URL      string // https://HOST:9200, with a path where a proxy wants one
+	URL      string // https://HOST:9200, with a path if a proxy requires one
 	Stream   string // data stream or index
 	TLS      *tls.Config
-	APIKey   peer.Secret // as Kibana shows it, encoded
+	APIKey   peer.Secret // in the encoded form that Kibana shows
 	User     string
 	Password peer.Secret
 	Headers  map[string]string
@@ -43,16 +43,16 @@ type Sink struct {
 	url  string
 }
 
-// New returns a sink that connects when there is something to send.
+// New returns a sink, which connects when there is something to send.
 func New(o Options) (*Sink, error) {
 	if o.APIKey.Set() && o.User != "" {
-		return nil, errors.New("elastic takes an API key or a user with a password, not both")
+		return nil, errors.New("elastic needs an API key or a user with a password, not both")
 	}
 	if o.Stream == "" || strings.ContainsAny(o.Stream, `/\*?"<>| ,#`) || strings.ToLower(o.Stream) != o.Stream {
 		return nil, fmt.Errorf("%.80q is not the name of a data stream", o.Stream)
 	}
 	s := &Sink{o: o, http: peer.NewHTTP(o.TLS)}
-	// Only what is needed of the answer: it has a part for each event.
+	// Request only the needed parts of the answer: it has one for each event.
 	s.url = strings.TrimSuffix(o.URL, "/") + "/" + url.PathEscape(o.Stream) +
 		"/_bulk?filter_path=errors,items.*.status,items.*._id,items.*.error.type,items.*.error.reason"
 	for k, v := range o.Headers {
@@ -78,7 +78,7 @@ func (s *Sink) authorize() (string, error) {
 func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	var body bytes.Buffer
 	for _, i := range items {
-		action, _ := json.Marshal(map[string]any{"create": map[string]string{"_id": i.ID}}) // a string
+		action, _ := json.Marshal(map[string]any{"create": map[string]string{"_id": i.ID}}) // a string always encodes
 		body.Write(append(action, '\n'))
 		body.Write(append(document(i), '\n'))
 	}
@@ -92,13 +92,13 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	return outcomes(a, items)
 }
 
-// document is the event with @timestamp, which a data stream wants. What is no JSON object becomes
+// document is the event with @timestamp, which a data stream requires. Data that is not a JSON object becomes
 // the message of one.
 func document(i export.Item) []byte {
 	stamp := i.Time.UTC().Format(time.RFC3339Nano)
 	data := bytes.TrimSpace(i.Data)
 	if len(data) < 2 || data[0] != '{' || !json.Valid(data) {
-		b, _ := json.Marshal(map[string]string{"@timestamp": stamp, "message": string(i.Data)}) // strings
+		b, _ := json.Marshal(map[string]string{"@timestamp": stamp, "message": string(i.Data)}) // strings always encode
 		return b
 	}
 	if gjson.GetBytes(data, `\@timestamp`).Exists() {
@@ -111,7 +111,7 @@ func document(i export.Item) []byte {
 	return append(b, data[1:]...)
 }
 
-// answer is what the bulk API says, as much of it as was asked for.
+// answer is the used part of the bulk API's answer.
 type answer struct {
 	Errors *bool                   `json:"errors"`
 	Items  []map[string]itemAnswer `json:"items"`
@@ -126,12 +126,12 @@ type itemAnswer struct {
 	} `json:"error"`
 }
 
-// outcomes reads the result of each event. An answer that does not have one for each, in order, is invalid: all is sent
-// again, and results of events that are there already report that.
+// outcomes reads the result of each event. An answer without one for each, in order, is invalid: all events are sent
+// again, and the server then reports those that exist already.
 func outcomes(a peer.Answer, items []export.Item) error {
 	var v answer
 	if err := json.Unmarshal(a.Body, &v); err != nil || a.Cut || v.Errors == nil || len(v.Items) != len(items) {
-		return fmt.Errorf("this is not how the bulk API answers for %d events: %s", len(items), a.Said())
+		return fmt.Errorf("this is not an answer of the bulk API for %d events: %s", len(items), a.Said())
 	}
 	all := make(export.Outcomes, len(items))
 	for i, item := range v.Items {
@@ -156,11 +156,11 @@ func (i itemAnswer) outcome(a peer.Answer) error {
 	case i.Status == 200 || i.Status == 201:
 		return nil
 	case i.Status == 409 && (i.Error == nil || i.Error.Type == "version_conflict_engine_exception"):
-		return nil // it is there
+		return nil // it exists already
 	case i.Status == 400 || i.Status == 413:
 		return &export.Refused{Reason: what}
 	}
-	// Too busy, or an index, a permission, a node that an administrator has to repair.
+	// Too busy, or an index, a permission or a node that an administrator must repair.
 	a.Body, a.Status = []byte(what), i.Status
 	return a.Later()
 }

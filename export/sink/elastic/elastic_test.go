@@ -21,14 +21,14 @@ import (
 	"github.com/custody-project/custody/export/sink/peer"
 )
 
-// cluster answers as Elasticsearch's documentation of the bulk API says, for one data stream: creates only, @timestamp
-// wanted, 409 for an _id that is there. It is strict, and it is not Elasticsearch.
+// cluster answers as Elasticsearch's documentation of the bulk API specifies, for one data stream: creates only, @timestamp
+// required, 409 for an existing _id. It is strict, and it is not Elasticsearch.
 type cluster struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	docs   map[string]json.RawMessage
-	writes map[string]int // creates of each id that were asked for
+	writes map[string]int // creates of each id
 	answer func(id string, asked int) (status int, kind string)
-	whole  func(w http.ResponseWriter) bool // answers in place of the API
+	whole  func(w http.ResponseWriter) bool // answers instead of the API
 	bad    []string
 }
 
@@ -54,7 +54,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(z)
 	if err != nil {
-		return // it broke off
+		return // the connection broke
 	}
 	if body[len(body)-1] != '\n' {
 		w.WriteHeader(400)
@@ -200,7 +200,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestAnswers: what is not an answer for these events is not taken for one.
+// TestAnswers: an answer that is not for these events is not accepted.
 func TestAnswers(t *testing.T) {
 	for _, answer := range []string{``, `{`, `null`, `{"errors":false}`, `{"errors":false,"items":[]}`,
 		`{"errors":false,"items":[{"create":{"status":201}},{"create":{"status":201}}]}`,
@@ -222,7 +222,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestDocument: whatever the format gives becomes a document with a time.
+// TestDocument: any output of a format becomes a document with a time.
 func TestDocument(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	for data, want := range map[string]string{
@@ -252,7 +252,7 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: no answer makes a refused or unknown event a taken one.
+// FuzzAnswer: no answer makes a refused or unknown event an accepted one.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"errors":true,"items":[{"create":{"_id":"r-1:1","status":201}},{"create":{"_id":"r-1:2","status":400,"error":{"type":"x"}}}]}`))
 	items := exporttest.Items("r-1", 2)

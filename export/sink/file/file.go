@@ -1,4 +1,4 @@
-// Package file is the sink that writes events to a file, a line each, or to standard output.
+// Package file is the sink that writes events as lines to a file or to standard output.
 package file
 
 import (
@@ -20,33 +20,33 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// Options have the path, which is required, and when to begin a new file.
+// Options have the path, which is required, and when to rotate the file.
 type Options struct {
 	Path string
-	// Bytes and Age are after how much, and how long, the file is set aside as
+	// Bytes and Age are the size and the age at which the file is rotated to
 	// NAME-20260102T150405.000000000Z.EXT; 0 means never.
 	Bytes int64
 	Age   time.Duration
-	Keep  int  // files that were set aside, after which the oldest goes; 0 keeps all
-	Gzip  bool // those that were set aside
+	Keep  int  // maximum number of rotated files; 0 keeps all
+	Gzip  bool // of rotated files
 }
 
-// Sink writes whole lines, and reports them as taken when they are on the disk.
+// Sink writes complete lines, and reports them as accepted when they are on disk.
 //
-//	open: a torn last line is cut off, a rotation that was cut short is ended
+//	open: truncate a torn last line, complete an interrupted rotation
 //	 |
 //	 v        batch                      too large or too old
-//	file --> write, fsync --> file ... --> renamed --> gzip --> the oldest goes
+//	file --> write, fsync --> file ... --> renamed --> gzip --> oldest removed
 type Sink struct {
 	o     Options
 	f     *os.File
 	size  int64
-	since time.Time // the file's first line
+	since time.Time // time of the file's first line
 }
 
 const stamp = "20060102T150405.000000000Z"
 
-// New opens the file, for its owner alone, and makes its directory. Another sink at the same file is refused.
+// New opens the file, only for its owner, and creates its directory. It fails if another sink uses the file.
 func New(o Options) (*Sink, error) {
 	s := &Sink{o: o}
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
@@ -101,7 +101,7 @@ func (s *Sink) open() (err error) {
 	return durable.SyncDir(filepath.Dir(s.o.Path))
 }
 
-// wholeLines returns the size without a last line that has no end.
+// wholeLines returns the size without an incomplete last line.
 func wholeLines(f *os.File, size int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for end := size; end > 0; {
@@ -125,7 +125,7 @@ func (s *Sink) Send(_ context.Context, items []export.Item) error {
 		s.f.Close()
 		s.f = nil
 	}
-	if s.f == nil { // or a rotation or a repair failed
+	if s.f == nil { // or after a failed rotation or repair
 		if err := s.open(); err != nil {
 			return err
 		}
@@ -136,16 +136,16 @@ func (s *Sink) Send(_ context.Context, items []export.Item) error {
 	}
 	if s.due(int64(len(lines))) {
 		if err := s.rotate(); err != nil {
-			return fmt.Errorf("set %s aside: %w", s.o.Path, err)
+			return fmt.Errorf("rotate %s: %w", s.o.Path, err)
 		}
 	}
 	_, err := s.f.Write(lines)
 	if err == nil {
 		err = s.f.Sync()
 	}
-	if err != nil { // what was written of it comes again, and must not come twice in halves
+	if err != nil { // the batch is sent again, and must not be partly duplicated
 		if err := s.f.Truncate(s.size); err != nil {
-			s.f.Close() // opening it again cuts the torn line
+			s.f.Close() // opening it again truncates the torn line
 			s.f = nil
 		}
 		return err
@@ -182,7 +182,7 @@ func (s *Sink) rotate() error {
 	return errors.Join(s.open(), s.tidy())
 }
 
-// tidy compresses what was set aside, and removes what is more than is kept.
+// tidy compresses rotated files, and removes the oldest beyond Keep.
 func (s *Sink) tidy() error {
 	files, err := s.aside()
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Sink) tidy() error {
 	return nil
 }
 
-// aside returns the files that were set aside, oldest first.
+// aside returns the rotated files, oldest first.
 func (s *Sink) aside() ([]string, error) {
 	ext := filepath.Ext(s.o.Path)
 	prefix := strings.TrimSuffix(filepath.Base(s.o.Path), ext) + "-"
@@ -218,7 +218,7 @@ func (s *Sink) aside() ([]string, error) {
 	return files, err
 }
 
-// compress puts path.gz in the place of path. A kill leaves one of them whole, or both.
+// compress replaces path by path.gz. After a kill one of them, or both, are complete.
 func compress(path string) error {
 	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *Sink) Close() error {
 	return s.f.Close()
 }
 
-// Stream is a sink that writes lines to a stream. That they were written is all that is known.
+// Stream is a sink that writes lines to a stream. It knows only that they were written.
 type Stream struct{ w io.Writer }
 
 // NewStream returns a sink that writes to w, which the caller closes.
@@ -272,5 +272,5 @@ func (s *Stream) Close() error { return nil }
 
 // Warning implements export.Warner.
 func (s *Stream) Warning() string {
-	return "a stream confirms nothing: what its reader lost is not sent again"
+	return "a stream has no acknowledgement: events that its reader loses are not sent again"
 }

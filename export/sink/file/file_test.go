@@ -46,7 +46,7 @@ func lines(items []export.Item) string {
 	return b.String()
 }
 
-// read returns what all files have, oldest first.
+// read returns the contents of all files, oldest first.
 func read(t *testing.T, s *Sink) string {
 	t.Helper()
 	files, err := s.aside()
@@ -129,7 +129,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestCompressFollowsNoLink: a link beside the file does not lead what is set aside to another one.
+// TestCompressFollowsNoLink: compression of a rotated file does not follow a link to another file.
 func TestCompressFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "events-20260102T150405.000000000Z.ndjson")
@@ -155,7 +155,7 @@ func TestCompressFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestMovedAway: a file that logrotate moved is left alone, and a new one made.
+// TestMovedAway: after logrotate has moved a file, the sink leaves it alone and creates a new one.
 func TestMovedAway(t *testing.T) {
 	items := exporttest.Items("r-1", 20)
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "events.ndjson")})
@@ -190,7 +190,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a write that fails half way leaves whole lines, and the repeat makes it right.
+// TestFullDisk: a write that fails in the middle leaves complete lines, and the retry succeeds.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {

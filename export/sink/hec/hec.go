@@ -31,11 +31,11 @@ type Options struct {
 	Index      string // empty: the token's
 	SourceType string
 	NoAck      bool          // the token has no acknowledgement
-	AckWithin  time.Duration // after which a request is sent again; 90 s
+	AckWithin  time.Duration // time after which a request is sent again; 90 s
 	AckPoll    time.Duration // 500 ms, then longer up to 5 s
 }
 
-// Limits of a request. Splunk Cloud takes 1 MiB; all requests of a batch are acknowledged together.
+// Limits of a request. Splunk Cloud accepts 1 MiB; all requests of a batch are acknowledged together.
 const (
 	requestBytes = 1 << 20
 	batchItems   = 5000
@@ -48,15 +48,15 @@ const (
 //
 //	batch --> request, request, ... --200, ackId--> asked about, together --true--> taken
 //	            |  400: these events                     | not in time
-//	            |  all else: later                       '--> later, with the same ids of events
+//	            |  other: later                       '--> later, with the same ids of events
 type Sink struct {
 	o       Options
 	http    *peer.HTTP
-	channel string // of this process; ids of acknowledgements are the channel's
+	channel string // of this process; ids of acknowledgements are per channel
 	noAck   atomic.Bool
 }
 
-// New returns a sink that connects when there is something to send.
+// New returns a sink, which connects when there is something to send.
 func New(o Options) *Sink {
 	if o.AckWithin == 0 {
 		o.AckWithin = 90 * time.Second
@@ -111,7 +111,7 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 			continue
 		case refused:
 			outcomes[r.from] = err
-		case err != nil: // what comes behind is not sent before it: the order would be lost
+		case err != nil: // later ones are not sent before it, to keep the order
 			for i := r.from; i < len(items); i++ {
 				outcomes[i] = err
 			}
@@ -129,7 +129,7 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	return nil
 }
 
-// requests cuts a batch into bodies of a size that every collector takes.
+// requests splits a batch into bodies of a size that every collector accepts.
 func (s *Sink) requests(items []export.Item) (all []request) {
 	r := request{}
 	for i, item := range items {
@@ -154,10 +154,10 @@ func (s *Sink) request(items []export.Item, from, to int) request {
 	return r
 }
 
-// event is one object of Splunk's: the events of a request stand behind each other without a comma.
+// event is one object in Splunk's format: a request contains them without commas.
 func (s *Sink) event(i export.Item) []byte {
 	e := struct {
-		Time       json.Number       `json:"time"` // seconds, three digits behind the point
+		Time       json.Number       `json:"time"` // seconds, with three decimals
 		Host       string            `json:"host,omitempty"`
 		Source     string            `json:"source"`
 		SourceType string            `json:"sourcetype"`
@@ -174,18 +174,18 @@ func (s *Sink) event(i export.Item) []byte {
 	if json.Valid(i.Data) {
 		e.Event = json.RawMessage(i.Data)
 	}
-	b, _ := json.Marshal(e) // it has nothing that cannot be encoded
+	b, _ := json.Marshal(e) // it always encodes
 	return b
 }
 
-// verdict is what a collector answers.
+// verdict is a collector's answer.
 type verdict struct {
 	Text string  `json:"text"`
 	Code *int    `json:"code"`
 	Ack  *uint64 `json:"ackId"`
 }
 
-// post sends a request; acked is set if the sink is to wait for its acknowledgement.
+// post sends a request; acked is set if the sink must wait for its acknowledgement.
 func (s *Sink) post(ctx context.Context, r *request) (acked bool, err error) {
 	a, err := s.http.Post(ctx, s.o.URL+"/services/collector/event", "application/json", r.body, false, answerBytes)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Sink) post(ctx context.Context, r *request) (acked bool, err error) {
 		return false, err
 	}
 	if !understood || *v.Code != 0 {
-		return false, fmt.Errorf("this is not how a collector answers: %s", a.Said())
+		return false, fmt.Errorf("this is not an answer of a collector: %s", a.Said())
 	}
 	if v.Ack == nil || s.o.NoAck {
 		s.noAck.Store(true)
@@ -211,11 +211,11 @@ func (s *Sink) post(ctx context.Context, r *request) (acked bool, err error) {
 	return true, nil
 }
 
-// aboutEvents reports whether a collector's code is about the data: no data, invalid format, no event, an empty one,
-// wrong fields. The others are about tokens, indexes and channels, which an administrator has to repair.
+// aboutEvents reports whether a collector's code concerns the data: no data, invalid format, no event, an empty one,
+// wrong fields. The others concern tokens, indexes and channels, which an administrator must repair.
 func aboutEvents(code int) bool { return slices.Contains([]int{5, 6, 12, 13, 15}, code) }
 
-// acknowledged waits for requests to be indexed, and gives those that were not in time an outcome.
+// acknowledged waits for requests to be indexed, and sets the outcome of those that were not in time.
 func (s *Sink) acknowledged(ctx context.Context, waiting []request, outcomes export.Outcomes) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.AckWithin)
 	defer cancel()
@@ -242,7 +242,7 @@ func (s *Sink) acknowledged(ctx context.Context, waiting []request, outcomes exp
 	}
 }
 
-// ask asks about all in one request. The answer is true once for each that is indexed.
+// ask asks about all requests together. The answer is true only once for each that is indexed.
 func (s *Sink) ask(ctx context.Context, waiting []request) (map[string]bool, error) {
 	var q struct {
 		Acks []uint64 `json:"acks"`
@@ -250,7 +250,7 @@ func (s *Sink) ask(ctx context.Context, waiting []request) (map[string]bool, err
 	for _, r := range waiting {
 		q.Acks = append(q.Acks, r.ack)
 	}
-	body, _ := json.Marshal(q) // numbers
+	body, _ := json.Marshal(q) // numbers always encode
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	a, err := s.http.Post(ctx, s.o.URL+"/services/collector/ack?channel="+s.channel, "application/json", body, false, answerBytes)
@@ -264,7 +264,7 @@ func (s *Sink) ask(ctx context.Context, waiting []request) (map[string]bool, err
 		Acks map[string]bool `json:"acks"`
 	}
 	if err := json.Unmarshal(a.Body, &v); err != nil || v.Acks == nil {
-		return nil, fmt.Errorf("this is not how a collector answers: %s", a.Said())
+		return nil, fmt.Errorf("this is not an answer of a collector: %s", a.Said())
 	}
 	return v.Acks, nil
 }

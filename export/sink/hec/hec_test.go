@@ -24,16 +24,16 @@ import (
 // splunk answers as Splunk's documentation of the HTTP Event Collector specifies, with indexer acknowledgement. It is
 // strict: it answers unknown requests with an error. It is not Splunk.
 type splunk struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	indexed map[string]int
 	acks    map[uint64][]string // received, and not indexed
-	done    map[uint64]bool     // indexed, and not asked about
+	done    map[uint64]bool     // indexed, and not yet asked about
 	next    uint64
 	noAck   bool
-	noIndex bool // acknowledgements never come true
+	noIndex bool // acknowledgements never become true
 	limit   int  // bytes of a request
 	before  []func(w http.ResponseWriter) bool
-	bad     []string // what was wrong about requests
+	bad     []string // violations in requests
 	poison  string   // id of an event with an invalid format
 }
 
@@ -57,7 +57,7 @@ func (s *splunk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // it broke off
+		return // the connection broke
 	}
 	switch {
 	case r.Method == "POST" && r.URL.Path == "/services/collector/event":
@@ -128,7 +128,7 @@ func (s *splunk) index(ids []string) {
 	}
 }
 
-// ack forgets the ids that it has reported, as Splunk does.
+// ack removes the ids that it has reported, like Splunk.
 func (s *splunk) ack(w http.ResponseWriter, body []byte) {
 	var q struct{ Acks []uint64 }
 	if err := json.Unmarshal(body, &q); err != nil || len(q.Acks) == 0 {
@@ -218,7 +218,7 @@ func TestTokenWithoutAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestAnswers: what each answer of a collector means for one event.
+// TestAnswers: the outcome of each answer of a collector for one event.
 func TestAnswers(t *testing.T) {
 	for _, c := range []struct {
 		status  int
@@ -267,7 +267,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestPoisonedAndLarge: the one event that is refused is found, and requests are cut to a size.
+// TestPoisonedAndLarge: the one refused event is found, and requests are split by size.
 func TestPoisonedAndLarge(t *testing.T) {
 	items := exporttest.Items("r-1", 300)
 	for i := range items {
@@ -288,7 +288,7 @@ func TestPoisonedAndLarge(t *testing.T) {
 	}
 }
 
-// TestTLS: a certificate of another authority is refused, and nothing goes to its owner.
+// TestTLS: a certificate of another authority is refused, and nothing is sent to its owner.
 func TestTLS(t *testing.T) {
 	certs := exporttest.NewCerts(t)
 	s := &splunk{indexed: map[string]int{}, acks: map[uint64][]string{}, done: map[uint64]bool{}}

@@ -1,7 +1,7 @@
 // Package natsio is the sink for a NATS subject, in a JetStream stream unless it is set to a plain subject.
 //
-// Each message has our event id as Nats-Msg-Id: within the stream's window of duplicates a repeat
-// is dropped by the server. A publish counts when the stream has acknowledged it.
+// Each message has our event id as Nats-Msg-Id: the server drops a repeat within the stream's deduplication
+// window. A publish counts when the stream has acknowledged it.
 package natsio
 
 import (
@@ -42,16 +42,16 @@ type Sink struct {
 
 	conn *nats.Conn
 	js   jetstream.JetStream
-	lost chan struct{} // closed when conn is
+	lost chan struct{} // closed when conn is closed
 }
 
-// New returns a sink that connects when there is something to send.
+// New returns a sink, which connects when there is something to send.
 func New(o Options) (*Sink, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
 	s := &Sink{o: o, connect: []nats.Option{
-		nats.Name("custody export"), nats.Timeout(o.Timeout), nats.NoReconnect(), // the exporter repeats, in order
+		nats.Name("custody export"), nats.Timeout(o.Timeout), nats.NoReconnect(), // the exporter retries, in order
 		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
 	}}
 	if err := checkSubject(o.Subject); err != nil {
@@ -64,7 +64,7 @@ func New(o Options) (*Sink, error) {
 	if o.Token.Set() {
 		ways++
 		s.connect = append(s.connect, nats.TokenHandler(func() string {
-			v, _ := o.Token.Value() // an empty one is refused by the server
+			v, _ := o.Token.Value() // the server refuses an empty one
 			return v
 		}))
 	}
@@ -88,7 +88,7 @@ func New(o Options) (*Sink, error) {
 		s.connect = append(s.connect, opt)
 	}
 	if ways > 1 {
-		return nil, errors.New("nats takes one of a token, a user with a password, creds_file and nkey_file")
+		return nil, errors.New("nats needs one of a token, a user with a password, creds_file and nkey_file")
 	}
 	return s, nil
 }
@@ -103,7 +103,7 @@ func checkSubject(subject string) error {
 // Warning implements export.Warner.
 func (s *Sink) Warning() string {
 	if s.o.Plain {
-		return "a plain NATS subject confirms nothing: who does not listen at that moment misses events"
+		return "a plain NATS subject has no acknowledgement: events that no subscriber receives at that moment are lost"
 	}
 	return ""
 }
@@ -119,7 +119,7 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	return s.stream(ctx, items)
 }
 
-// dial connects where there is no connection.
+// dial connects if there is no connection.
 func (s *Sink) dial() error {
 	if s.conn != nil && s.conn.IsConnected() {
 		return nil
@@ -140,7 +140,7 @@ func (s *Sink) dial() error {
 	return nil
 }
 
-// drop ends a connection that does not do what it should.
+// drop closes a connection after an error.
 func (s *Sink) drop() {
 	if s.conn != nil {
 		s.conn.Close()
@@ -160,7 +160,7 @@ func (s *Sink) message(i export.Item) *nats.Msg {
 	return m
 }
 
-// token makes one token of a subject, as package ship does: "_" for nothing.
+// token encodes a name as one token of a subject, like package ship: "_" for "".
 func token(s string) string {
 	if s == "" {
 		return "_"
@@ -183,7 +183,7 @@ func (s *Sink) stream(ctx context.Context, items []export.Item) error {
 			outcomes[n] = err
 			continue
 		}
-		// No repeats by the library: they would pass what stands behind.
+		// No retries by the library: they would overtake later messages.
 		f, err := s.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
 		if err != nil {
 			for ; n < len(items); n++ {
@@ -220,22 +220,22 @@ func result(outcomes export.Outcomes) error {
 	return nil
 }
 
-// fits refuses what the server would close the connection for.
+// fits refuses messages for which the server would close the connection.
 func (s *Sink) fits(m *nats.Msg) error {
 	if size, most := int64(m.Size()), s.conn.MaxPayload(); most > 0 && size > most {
-		return &export.Refused{Reason: fmt.Sprintf("the message has %d bytes, and the server takes %d", size, most)}
+		return &export.Refused{Reason: fmt.Sprintf("the message has %d bytes, and the server accepts %d", size, most)}
 	}
 	return nil
 }
 
-// outcome reads an error of a stream. Only a message that is too large for it is about the event.
+// outcome maps an error of a stream. Only a message that is too large concerns the event.
 func (s *Sink) outcome(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == tooLarge {
 		return &export.Refused{Reason: api.Description}
 	}
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		return fmt.Errorf("no stream has the subject %s: make one, or say no_ack: true: %w", s.o.Subject, err)
+		return fmt.Errorf("no stream has the subject %s: create one, or set no_ack: true: %w", s.o.Subject, err)
 	}
 	return err
 }
@@ -243,7 +243,7 @@ func (s *Sink) outcome(err error) error {
 // tooLarge is the server's JSStreamMessageExceedsMaximumErr.
 const tooLarge jetstream.ErrorCode = 10054
 
-// plain publishes, and waits until the server has read it all.
+// plain publishes, and waits until the server has read everything.
 func (s *Sink) plain(ctx context.Context, items []export.Item) error {
 	outcomes := make(export.Outcomes, len(items))
 	for n, i := range items {

@@ -42,7 +42,7 @@ func start(t *testing.T, certs *exporttest.Certs) *server.Server {
 	return s
 }
 
-// stream makes the stream, and returns it.
+// stream creates the stream, and returns it.
 func stream(t *testing.T, s *server.Server) jetstream.Stream {
 	t.Helper()
 	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo("siem", "s3cret"))
@@ -62,7 +62,7 @@ func stream(t *testing.T, s *server.Server) jetstream.Stream {
 	return st
 }
 
-// got reads the stream: the ids of its messages, in order.
+// got returns the ids of the stream's messages, in order.
 func got(t *testing.T, st jetstream.Stream) (ids []string) {
 	t.Helper()
 	info, err := st.Info(context.Background())
@@ -106,7 +106,7 @@ func open(t *testing.T, o Options) *Sink {
 	return s
 }
 
-// TestFaults: the stream has each event exactly once, since it drops repeats by their id.
+// TestFaults: the stream has each event exactly once, since it drops repeats by id.
 func TestFaults(t *testing.T) {
 	s := start(t, nil)
 	st := stream(t, s)
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestSubjectsAndOrder: events keep their order, repeats vanish, and subjects name what is in them.
+// TestSubjectsAndOrder: events keep their order, repeats are dropped, and subjects contain the names of their parts.
 func TestSubjectsAndOrder(t *testing.T) {
 	s := start(t, nil)
 	st := stream(t, s)

@@ -24,14 +24,14 @@ import (
 // Options of a Sink. Addr or URL is required.
 type Options struct {
 	Addr    string      // gRPC: host and port
-	URL     string      // HTTP: where logs go, as https://HOST:4318/v1/logs
+	URL     string      // HTTP: the endpoint for logs, such as https://HOST:4318/v1/logs
 	TLS     *tls.Config // nil: plain text
 	Token   peer.Secret // bearer
 	Headers map[string]string
-	Connect time.Duration // how long connecting may take, gRPC; 10 s
+	Connect time.Duration // timeout of connecting, gRPC; 10 s
 }
 
-// bearer is the value of the header authorization, "" for none.
+// bearer returns the value of the header authorization, "" for none.
 func (o Options) bearer() (string, error) {
 	if !o.Token.Set() {
 		return "", nil
@@ -46,7 +46,7 @@ type overGRPC struct {
 	client collector.LogsServiceClient
 }
 
-// GRPC returns a sink that connects when there is something to send.
+// GRPC returns a sink, which connects when there is something to send.
 func GRPC(o Options) (*Sink, error) {
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
@@ -55,7 +55,7 @@ func GRPC(o Options) (*Sink, error) {
 	if o.Connect == 0 {
 		o.Connect = 10 * time.Second
 	}
-	// Short: the exporter waits itself, longer and longer.
+	// Short: the exporter waits itself, with increasing delays.
 	again := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}
 	conn, err := grpc.NewClient("dns:///"+o.Addr, grpc.WithTransportCredentials(creds), grpc.WithUserAgent("custody"),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
@@ -83,8 +83,8 @@ func (g *overGRPC) export(ctx context.Context, req *collector.ExportLogsServiceR
 	return res, outcome(err)
 }
 
-// outcome reads a status. InvalidArgument is about the data; ResourceExhausted without RetryInfo is
-// what the specification calls final, and what a message that is too large gets.
+// outcome maps a status. InvalidArgument concerns the data; ResourceExhausted without RetryInfo is
+// final in the specification, and the status of a message that is too large.
 func outcome(err error) error {
 	if err == nil {
 		return nil

@@ -22,7 +22,7 @@ type overHTTP struct {
 	url string
 }
 
-// HTTP returns a sink that connects when there is something to send.
+// HTTP returns a sink, which connects when there is something to send.
 func HTTP(o Options) *Sink {
 	h := peer.NewHTTP(o.TLS)
 	for k, v := range o.Headers {
@@ -35,7 +35,7 @@ func HTTP(o Options) *Sink {
 func (h *overHTTP) export(ctx context.Context, req *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 	body, err := proto.Marshal(req)
 	if err != nil {
-		return nil, err // text that is no UTF-8: Format gives none
+		return nil, err // text that is not UTF-8: formats write none
 	}
 	a, err := h.Post(ctx, h.url, protobuf, body, true, answerBytes)
 	if err != nil {
@@ -48,10 +48,10 @@ func (h *overHTTP) export(ctx context.Context, req *collector.ExportLogsServiceR
 }
 
 // answer reads the body of a success. Not all receivers answer with protobuf, as they should; but a body that is
-// neither that, nor its JSON, nor empty, may be of any other server.
+// neither protobuf, nor its JSON, nor empty, may be of any other server.
 func answer(a peer.Answer) (*collector.ExportLogsServiceResponse, error) {
 	res := &collector.ExportLogsServiceResponse{}
-	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // "" when it is not readable
+	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // "" if it is invalid
 	switch {
 	case a.Cut:
 	case len(a.Body) == 0:
@@ -61,5 +61,5 @@ func answer(a peer.Answer) (*collector.ExportLogsServiceResponse, error) {
 	case kind == "application/json" && (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(a.Body, res) == nil:
 		return res, nil
 	}
-	return nil, fmt.Errorf("this is not how a receiver of OTLP answers: %s", a.Said())
+	return nil, fmt.Errorf("this is not an answer of an OTLP receiver: %s", a.Said())
 }

@@ -1,10 +1,10 @@
 // Package otlp is the sink for receivers of OpenTelemetry logs (OTLP 1.x), over gRPC and over HTTP with protobuf.
 //
-// Each event is one log record: its body is the event in its format, its attributes are what finds it.
-// https://opentelemetry.io/docs/specs/otlp/ specifies the answers. Two things differ, so that nothing is thrown away:
-// an answer that the specification calls final, and that is about the set-up and not about the data (no permission,
-// unknown method, internal error), is retried; and when a receiver reports that it rejected some of a request, but not
-// which, its halves are sent again until those are alone. Events that it had taken then come twice, with the same id.
+// Each event is one log record: its body is the event in its format, its attributes are for searches.
+// https://opentelemetry.io/docs/specs/otlp/ specifies the answers. There are two differences, so that nothing is lost:
+// an answer that the specification calls final, and that concerns the configuration and not the data (no permission,
+// unknown method, internal error), is retried; and if a receiver reports that it rejected some of a request, but not
+// which, its halves are sent again until those are found. Accepted events are then sent twice, with the same id.
 package otlp
 
 import (
@@ -33,10 +33,10 @@ type exporter interface {
 type Sink struct {
 	over exporter
 	mu   sync.Mutex // guards said
-	said string     // by the receiver, beside taking everything
+	said string     // the receiver's message in addition to accepting everything
 }
 
-// Batch implements export.Batcher: a gRPC server takes messages of 4 MiB by default.
+// Batch implements export.Batcher: a gRPC server accepts messages of 4 MiB by default.
 func (s *Sink) Batch() export.Batch { return export.Batch{Items: 500, Bytes: 1 << 20} }
 
 // Warning implements export.Warner.
@@ -56,7 +56,7 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	n := part.GetRejectedLogRecords()
 	switch {
 	case n < 0 || n > int64(len(items)):
-		return fmt.Errorf("the receiver says that it rejected %d of %d events", n, len(items))
+		return fmt.Errorf("the receiver rejected %d of %d events", n, len(items))
 	case n > 0:
 		return &export.Refused{Reason: fmt.Sprintf("the receiver rejected it: %.300s", part.GetErrorMessage())}
 	}
@@ -71,7 +71,7 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 // Close implements export.Sink.
 func (s *Sink) Close() error { return s.over.Close() }
 
-// request makes one resource for each host and tenant in a row: nearly always one.
+// request makes one resource for each sequence of one host and tenant: nearly always one.
 func request(items []export.Item) *collector.ExportLogsServiceRequest {
 	req := &collector.ExportLogsServiceRequest{}
 	var records *logs.ScopeLogs
@@ -104,7 +104,7 @@ func eventName(k audit.Kind) string {
 	return "custody." + string(k)
 }
 
-// attributes makes a list of names and values, leaving out empty ones.
+// attributes makes a list of names and values, omitting empty ones.
 func attributes(pairs ...string) (list []*common.KeyValue) {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -114,7 +114,7 @@ func attributes(pairs ...string) (list []*common.KeyValue) {
 	return list
 }
 
-// value is a string, or bytes where it is none: protobuf strings are UTF-8.
+// value is a string, or bytes if it is not UTF-8, which protobuf strings must be.
 func value(s string) *common.AnyValue {
 	if !utf8.ValidString(s) {
 		return &common.AnyValue{Value: &common.AnyValue_BytesValue{BytesValue: []byte(s)}}

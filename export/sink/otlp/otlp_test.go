@@ -31,15 +31,15 @@ import (
 	"github.com/custody-project/custody/export/sink/peer"
 )
 
-// receiver is the logs service, as the definition of OTLP generates it, over gRPC and HTTP.
+// receiver is the logs service, generated from the definition of OTLP, over gRPC and HTTP.
 type receiver struct {
 	collector.UnimplementedLogsServiceServer
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	ids    map[string]int
 	bodies map[string]string
 	calls  int
 	fail   func(call int) error // of gRPC
-	poison string               // an id that it rejects, without saying which
+	poison string               // an id that it rejects without naming it
 	bad    []string
 }
 
@@ -173,7 +173,7 @@ func TestFaultsHTTP(t *testing.T) {
 	}, r.got)
 }
 
-// TestStatus: what each status of gRPC means.
+// TestStatus: the outcome of each status of gRPC.
 func TestStatus(t *testing.T) {
 	retry, err := status.New(codes.ResourceExhausted, "slow down").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(9 * time.Second)})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// HTTP posts to one server. It follows no redirect, which would carry the credential elsewhere, and reads at most limit
+// HTTP posts to one server. It follows no redirect, which would send the credential to another server, and reads at most limit
 // bytes of an answer.
 type HTTP struct {
 	client *http.Client
@@ -50,7 +50,7 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// Answer is what a server said. Body is cut at the limit that was given.
+// Answer is a server's answer. Body is cut at the limit.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -59,13 +59,13 @@ type Answer struct {
 }
 
 // Post sends a body and reads at most limit bytes of the answer. The error is about the connection: whether the server
-// took the body is then unknown.
+// accepted the body is then unknown.
 func (h *HTTP) Post(ctx context.Context, url, contentType string, body []byte, zip bool, limit int64) (Answer, error) {
 	header := http.Header{"Content-Type": {contentType}}
 	if zip {
 		var b bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is known
-		z.Write(body)                                   // to memory
+		z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+		z.Write(body)                                   // to memory: never fails
 		z.Close()
 		body = b.Bytes()
 		header.Set("Content-Encoding", "gzip")
@@ -110,7 +110,7 @@ func (h *HTTP) do(ctx context.Context, method, url string, header http.Header, b
 	return a, nil
 }
 
-// Said is the beginning of an answer, fit for a log.
+// Said returns the beginning of an answer, sanitized for a log.
 func (a Answer) Said() string {
 	const most = 300
 	b := a.Body
@@ -126,9 +126,9 @@ func (a Answer) Said() string {
 	return fmt.Sprintf("HTTP %d: %s", a.Status, strings.Join(strings.Fields(clean), " "))
 }
 
-// Outcome is the meaning of a status when the body has nothing more: nil for 2xx; *export.Refused for what is about
-// these very events (400, 413, 422); *export.Later for all others. A wrong credential, address or index is for an
-// administrator to repair: nothing is thrown away for it.
+// Outcome returns the outcome of a status, for bodies without further details: nil for 2xx; *export.Refused for those that
+// concern the events (400, 413, 422); *export.Later for all others. A wrong credential, address or index must be repaired
+// by an administrator: no event is given up for it.
 func (a Answer) Outcome() error {
 	switch {
 	case a.Status >= 200 && a.Status <= 299:
@@ -139,7 +139,7 @@ func (a Answer) Outcome() error {
 	return a.Later()
 }
 
-// Later is the outcome that asks for a repeat, after the time in Retry-After (RFC 9110, section 10.2.3) if there is one.
+// Later returns the outcome that requests a retry, after the time in Retry-After (RFC 9110, section 10.2.3) if there is one.
 func (a Answer) Later() error {
 	err := errors.New(a.Said())
 	if a.Status >= 300 && a.Status <= 399 {

@@ -42,7 +42,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: neither an endless answer nor one that drips holds a sink.
+// TestAnswersAreBounded: neither an endless answer nor a slow one blocks a sink.
 func TestAnswersAreBounded(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

@@ -1,5 +1,5 @@
-// Package peer has what the sinks share that talk to others over a network: TLS,
-// credentials out of files or the environment, and careful HTTP.
+// Package peer has the common parts of sinks that use a network: TLS,
+// credentials from files or the environment, and bounded HTTP.
 package peer
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// TLS names the files of a connection's trust. The zero TLS trusts the system's authorities.
+// TLS names the certificate files of a connection. The zero TLS trusts the system's authorities.
 type TLS struct {
-	CA         string // PEM of the only authorities that are trusted
-	Cert, Key  string // PEM of our own certificate, where the other side wants one
-	ServerName string // that its certificate must have, where it is not the host's
+	CA         string // PEM of the only trusted authorities
+	Cert, Key  string // PEM of the client certificate, if the server requires one
+	ServerName string // expected in the server's certificate, if it is not the host
 }
 
 // Config reads the files. The client certificate is read again for each connection, so that it can be renewed.
@@ -49,16 +49,16 @@ func (t TLS) Config() (*tls.Config, error) {
 	return c, err
 }
 
-// Secret is where a credential comes from: a file or a variable of the environment, never both.
+// Secret is the source of a credential: a file or an environment variable, never both.
 type Secret struct{ File, Env string }
 
-// maxSecret bounds what is read of a file.
+// maxSecret bounds the size of a file.
 const maxSecret = 64 << 10
 
-// Set reports whether there is one.
+// Set reports whether the source is set.
 func (s Secret) Set() bool { return s.File != "" || s.Env != "" }
 
-// Value reads it. It is read whenever it is needed, so that it can be renewed, and kept nowhere.
+// Value reads it. It is read whenever it is needed, so that it can be renewed, and not stored.
 func (s Secret) Value() (string, error) {
 	switch {
 	case s.File != "" && s.Env != "":
@@ -85,7 +85,7 @@ func (s Secret) Value() (string, error) {
 	return checked(string(bytes.TrimSpace(b[:n])), s.File)
 }
 
-// checked refuses what would break a header.
+// checked refuses what is invalid in a header.
 func checked(v, from string) (string, error) {
 	for _, c := range []byte(v) {
 		if c < ' ' || c == 0x7f {
@@ -98,7 +98,7 @@ func checked(v, from string) (string, error) {
 	return v, nil
 }
 
-// Local reports whether a host is this machine by its own address, so that no bytes leave it.
+// Local reports whether a host is a loopback address, so that no bytes leave this machine.
 func Local(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

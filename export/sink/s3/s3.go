@@ -2,7 +2,7 @@
 //
 //	PREFIX/TENANT/2026/01/02/RUN/FIRST-LAST.ndjson.gz
 //
-// The key is made of what is in the object, so that a repeat writes the same object again. The date is
+// The key depends only on the contents of the object, so that a repeat writes the same object again. The date is
 // that of the object's first event, FIRST and LAST are seqs with 20 digits.
 package s3
 
@@ -33,11 +33,11 @@ type Options struct {
 	Prefix   string
 	Region   string
 	TLS      *tls.Config // nil: plain text
-	Access   string      // key id; empty: from the environment, else without a signature
+	Access   string      // key id; empty: from the environment, else requests are not signed
 	Secret   peer.Secret
 }
 
-// Limits of one object; a segment that is larger is cut at the same place each time.
+// Limits of one object; a larger segment is split at the same place each time.
 const (
 	objectItems = 1 << 20
 	objectBytes = 32 << 20
@@ -50,12 +50,12 @@ type Sink struct {
 	http   *http.Transport
 }
 
-// New returns a sink that connects when there is something to send.
+// New returns a sink, which connects when there is something to send.
 func New(o Options) (*Sink, error) {
 	h := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, TLSHandshakeTimeout: 10 * time.Second,
 		ResponseHeaderTimeout: time.Minute, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true}
 	if o.Region == "" {
-		o.Region = "us-east-1" // a region that is given is not asked for
+		o.Region = "us-east-1" // avoids a request for the region
 	}
 	client, err := minio.New(o.Endpoint, &minio.Options{Creds: o.credentials(), Secure: o.TLS != nil, Transport: h, Region: o.Region, MaxRetries: 1})
 	if err != nil {
@@ -64,7 +64,7 @@ func New(o Options) (*Sink, error) {
 	return &Sink{o, client, h}, nil
 }
 
-// credentials are read when they are needed. The metadata service of a cloud is not asked.
+// credentials are read when they are needed. A cloud's metadata service is not used.
 func (o Options) credentials() *credentials.Credentials {
 	if o.Access != "" {
 		return credentials.New(&fromFile{o: o})
@@ -72,7 +72,7 @@ func (o Options) credentials() *credentials.Credentials {
 	return credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}})
 }
 
-// fromFile gives the credentials of Options.
+// fromFile provides the credentials of Options.
 type fromFile struct{ o Options }
 
 // RetrieveWithCredContext implements credentials.Provider.
@@ -114,9 +114,9 @@ func together(a, b export.Item) bool { return a.Tenant == b.Tenant && a.Run == b
 // put writes one object.
 func (s *Sink) put(ctx context.Context, items []export.Item) error {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b) // without a time or a name in its header: the same events, the same bytes
+	z := gzip.NewWriter(&b) // without a time or a name in its header: the same events give the same bytes
 	for _, i := range items {
-		z.Write(i.Data) // to memory
+		z.Write(i.Data) // to memory: never fails
 		z.Write([]byte{'\n'})
 	}
 	z.Close()
@@ -125,14 +125,14 @@ func (s *Sink) put(ctx context.Context, items []export.Item) error {
 	return outcome(err)
 }
 
-// key names an object by what is in it.
+// key names an object by its contents.
 func (s *Sink) key(items []export.Item) string {
 	first, last := items[0], items[len(items)-1]
 	return path.Join(s.o.Prefix, name(first.Tenant), first.Time.UTC().Format("2006/01/02"), name(first.Run),
 		fmt.Sprintf("%020d-%020d.ndjson.gz", first.Seq, last.Seq))
 }
 
-// name makes one part of a key; "_" if it is empty. A name that has to be changed gets a hash as suffix, so that it
+// name makes one part of a key; "_" if it is empty. A name that must be changed gets a hash as suffix, so that it
 // remains unique.
 func name(s string) string {
 	clean := strings.Map(func(r rune) rune {
@@ -150,8 +150,8 @@ func name(s string) string {
 	return fmt.Sprintf("%s-%x", strings.Trim(clean, "."), sha256.Sum256([]byte(s)))[:len(strings.Trim(clean, "."))+17]
 }
 
-// outcome reads an error. Only an object that is too large is about the events; a wrong key, bucket or permission is
-// for an administrator to repair.
+// outcome maps an error. Only an object that is too large concerns the events; a wrong key, bucket or permission
+// must be repaired by an administrator.
 func outcome(err error) error {
 	var res minio.ErrorResponse
 	switch {

@@ -29,7 +29,7 @@ type server struct {
 	certs     exporttest.Certs
 }
 
-// start runs the program that hack/build-s3 builds. That takes a while the first time.
+// start runs the program that hack/build-s3 builds, which takes a while the first time.
 func start(t *testing.T, secure bool) *server {
 	t.Helper()
 	program := os.Getenv("CUSTODY_TEST_S3")
@@ -128,7 +128,7 @@ func (s *server) objects(t *testing.T) map[string][]string {
 	return all
 }
 
-// ids returns how often each event stands in the objects.
+// ids returns the number of copies of each event in the objects.
 func (s *server) ids(t *testing.T) map[string]int {
 	ids := map[string]int{}
 	for _, lines := range s.objects(t) {
@@ -142,7 +142,7 @@ func (s *server) ids(t *testing.T) map[string]int {
 	return ids
 }
 
-// TestFaults: whatever is repeated is written to the same object, so that each event is there once.
+// TestFaults: a repeat writes the same object, so that each event exists once.
 func TestFaults(t *testing.T) {
 	s := start(t, false)
 	o := s.options(t)
@@ -163,7 +163,7 @@ func TestObjects(t *testing.T) {
 	src := &exporttest.Source{}
 	src.Add(exporttest.Run("acme", "r-1", 250, 100)...)
 	src.Add(exporttest.Run("", "r-2", 30, 100)...)
-	for range 2 { // the second exporter starts over, and writes the same objects
+	for range 2 { // the second exporter starts again, and writes the same objects
 		x, err := export.Open(export.Options{Name: "s3", Dir: t.TempDir(), Source: src, Format: export.JSON{}, Sink: open(t, s.options(t))})
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestTLSAndCredentials(t *testing.T) {
 	}
 }
 
-// TestBusy: what a server that is busy or broken says is no reason to give anything up.
+// TestBusy: no error of a busy or broken server makes the exporter give up an event.
 func TestBusy(t *testing.T) {
 	for status, code := range map[int]string{503: "SlowDown", 500: "InternalError", 429: "TooManyRequests", 403: "AccessDenied", 404: "NoSuchBucket", 400: "EntityTooLarge"} {
 		l := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -232,7 +232,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestKeys: no name leaves its place, and different names have different keys.
+// TestKeys: no name escapes its directory, and different names have different keys.
 func TestKeys(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range []string{"", "_", "a", "a/b", "a_b", "..", ".", "../../x", "a b", "a\x00b", "ü", "ö", strings.Repeat("x", 128)} {

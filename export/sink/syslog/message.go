@@ -17,7 +17,7 @@ const (
 	timeForm = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// appendFrame appends an event as a message of RFC 5424 behind its length in octets (RFC 6587, section 3.4.1):
+// appendFrame appends an event as a message of RFC 5424 after its length in octets (RFC 6587, section 3.4.1):
 //
 //	LEN <PRI>1 TIME HOST custody - KIND [custody@32473 id="..." run="..." seq="..." tenant="..."] DATA
 func appendFrame(dst []byte, i export.Item) []byte {
@@ -46,7 +46,7 @@ func appendMessage(dst []byte, i export.Item) []byte {
 	return append(dst, i.Data...)
 }
 
-// name makes s fit for a field of the header: printable ASCII without spaces, "-" when there is nothing.
+// name makes s valid for a field of the header: printable ASCII without spaces, "-" if it is empty.
 func name(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
@@ -60,7 +60,7 @@ func name(s string, most int) string {
 	return s[:min(len(s), most)]
 }
 
-// parameter appends one of the structured data (section 6.3.3): ", \ and ] are escaped; UTF-8 without control characters.
+// parameter appends a parameter of the structured data (section 6.3.3): ", \ and ] are escaped; UTF-8 without control characters.
 func parameter(dst []byte, key, value string) []byte {
 	dst = append(append(append(dst, ' '), key...), `="`...)
 	for _, r := range value {

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/export"
 )
 
-// FuzzMessage: whatever an event says, the message is one that another's parser takes, and reads back.
+// FuzzMessage: for any event, an independent parser accepts the message and returns its contents.
 func FuzzMessage(f *testing.F) {
 	f.Add("r-1", "acme", "host1", "exec", `{"v":1}`, 6, int64(1e18), uint64(7))
 	f.Add("r]1\"\\", "", "höst with\nline", "", "", -3, int64(0), uint64(0))
@@ -46,12 +46,12 @@ func text(s *string) string {
 	return *s
 }
 
-// legible reports whether a parameter can hold s as it is.
+// legible reports whether a parameter can contain s unchanged.
 func legible(s string) bool {
 	return strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// TestFrames: several messages stand behind each other, each behind its length.
+// TestFrames: several messages are concatenated, each after its length.
 func TestFrames(t *testing.T) {
 	var b []byte
 	for seq := range uint64(3) {

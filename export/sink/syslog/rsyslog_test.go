@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/export/exporttest"
 )
 
-// rsyslog is Debian's rsyslogd, a process of the test on loopback that writes what it takes to a file.
+// rsyslog is Debian's rsyslogd, run by the test on loopback, which writes received messages to a file.
 type rsyslog struct {
 	dir, addr, conf string
 	cmd             *exec.Cmd
@@ -39,7 +39,7 @@ func startRsyslog(t *testing.T, certs *exporttest.Certs) *rsyslog {
 	return r
 }
 
-// write writes the configuration: one listener, one file; a line has what came, with tabs between.
+// write writes the configuration: one listener, one file; a line has the fields of a message, separated by tabs.
 func (r *rsyslog) write(t *testing.T, certs *exporttest.Certs, port string) {
 	t.Helper()
 	driver := ""
@@ -90,7 +90,7 @@ func waitFor[T comparable](t *testing.T, f func() T) T {
 	return none
 }
 
-// got returns the events that rsyslog wrote, by id: the whole line's fields.
+// got returns the events that rsyslog wrote, by id: the fields of the line.
 func (r *rsyslog) got(t *testing.T) map[string][]string {
 	t.Helper()
 	f, err := os.Open(filepath.Join(r.dir, "got"))
@@ -113,8 +113,8 @@ func (r *rsyslog) got(t *testing.T) map[string][]string {
 	return lines
 }
 
-// TestRsyslog: a real rsyslog takes the feed over TCP and TLS, with client certificates, and has each
-// event as it was.
+// TestRsyslog: a real rsyslog receives the feed over TCP and TLS, with client certificates, and has each
+// event unchanged.
 func TestRsyslog(t *testing.T) {
 	for _, name := range []string{"tcp", "tls"} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func send(t *testing.T, s export.Sink, items []export.Item) {
 	}
 }
 
-// TestRsyslogKilled: rsyslog is killed while it takes the feed, several times, and comes back. Messages that it had in
+// TestRsyslogKilled: rsyslog is killed while it receives the feed, several times, and restarted. Messages that it had in
 // memory are sent again.
 func TestRsyslogKilled(t *testing.T) {
 	r := startRsyslog(t, nil)
@@ -188,7 +188,7 @@ func TestRsyslogKilled(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	// The last batches are confirmed by the kernel only; a kill after them is not part of this test.
+	// Only the kernel has acknowledged the last batches; a kill after them is not part of this test.
 	ids := src.IDs()
 	waitFor(t, func() bool { return len(r.got(t)) >= len(ids) })
 	for id := range r.got(t) {
@@ -201,7 +201,7 @@ func TestRsyslogKilled(t *testing.T) {
 	}
 }
 
-// slowly gives the kills something to hit.
+// slowly leaves time for the kills.
 type slowly struct{ *Sink }
 
 func (s slowly) Send(ctx context.Context, items []export.Item) error {

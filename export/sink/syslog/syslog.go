@@ -1,10 +1,10 @@
 // Package syslog is the sink for receivers of RFC 5424 over TCP (RFC 6587) and TLS (RFC 5425), each message
-// behind its length.
+// after its length.
 //
-// The protocol has no answer. Instead: a Send ends when the receiver's kernel has acknowledged every byte; a connection
-// that the receiver has closed is noticed before anything is written to it; and the last messages, up to a few
-// megabytes, are sent again over the next connection, since it is unknown how much of them was read. What remains: a
-// receiver that dies with more than that in its buffers, or that drops what it has read, loses events without a sign.
+// The protocol has no acknowledgements. Instead: a Send ends when the receiver's kernel has acknowledged every byte; the
+// sink detects that the receiver has closed a connection before it writes to it; and it sends the last messages, up to a
+// few megabytes, again over the next connection, since it is unknown how much of them was read. Remaining losses: a
+// receiver that dies with more than that in its buffers, or drops what it has read, loses events undetected.
 package syslog
 
 import (
@@ -25,8 +25,8 @@ import (
 type Options struct {
 	Addr string      // host and port
 	TLS  *tls.Config // nil for plain TCP
-	// MaxBytes is the longest message that the receiver takes, 0 when it takes any. Receivers cut longer ones
-	// without a word; with MaxBytes they go to the dead letters.
+	// MaxBytes is the maximum message size of the receiver, 0 if it has none. Receivers silently truncate longer
+	// ones; with MaxBytes they become dead letters.
 	MaxBytes int
 	Resend   int           // bytes that are sent again over a new connection; 4 MiB
 	Timeout  time.Duration // of connecting, and of a batch until it is acknowledged; 30 s
@@ -40,11 +40,11 @@ type Options struct {
 type Sink struct {
 	o      Options
 	link   *link
-	recent [][]byte // what was sent last, oldest first
+	recent [][]byte // the last sent messages, oldest first
 	kept   int      // bytes of recent
 }
 
-// New returns a sink that connects when there is something to send.
+// New returns a sink, which connects when there is something to send.
 func New(o Options) *Sink {
 	if o.Resend == 0 {
 		o.Resend = 4 << 20
@@ -57,7 +57,7 @@ func New(o Options) *Sink {
 
 // Warning implements export.Warner.
 func (s *Sink) Warning() string {
-	w := "syslog has no acknowledgement: what a receiver loses after its kernel took it is not known"
+	w := "syslog has no acknowledgement: events that a receiver loses after its kernel acknowledged them are lost undetected"
 	if s.o.TLS == nil {
 		w += "; the connection is not encrypted"
 	}
@@ -90,7 +90,7 @@ func (s *Sink) frames(items []export.Item) (frames []byte, outcomes export.Outco
 			if outcomes == nil {
 				outcomes = make(export.Outcomes, len(items))
 			}
-			outcomes[n] = &export.Refused{Reason: fmt.Sprintf("the message has %d bytes, and the receiver takes %d", size, s.o.MaxBytes)}
+			outcomes[n] = &export.Refused{Reason: fmt.Sprintf("the message has %d bytes, and the receiver accepts %d", size, s.o.MaxBytes)}
 		}
 	}
 	return frames, outcomes
@@ -149,12 +149,12 @@ func (s *Sink) Close() error {
 	return err
 }
 
-// link is one connection. A goroutine reads from it, to see its end; close waits for that.
+// link is one connection. A goroutine reads from it to detect its end; close waits for the goroutine.
 type link struct {
 	net.Conn
 	raw    *net.TCPConn
 	reader sync.WaitGroup
-	ended  chan struct{} // closed when the other side has closed or broken the connection
+	ended  chan struct{} // closed when the receiver has closed or reset the connection
 }
 
 func dial(ctx context.Context, o Options) (*link, error) {
@@ -197,7 +197,7 @@ func (l *link) closed() bool {
 	}
 }
 
-// write returns when the other side's kernel has acknowledged all of b.
+// write returns when the receiver's kernel has acknowledged all of b.
 func (l *link) write(ctx context.Context, b []byte) error {
 	stop := context.AfterFunc(ctx, func() { l.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -217,7 +217,7 @@ func (l *link) acknowledged(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case l.closed(): // after a reset the queue is empty as well
+		case l.closed(): // after a reset the queue is empty too
 			return errClosed
 		case left == 0:
 			return nil
@@ -233,13 +233,13 @@ func (l *link) acknowledged(ctx context.Context) error {
 }
 
 // probation is how long a new connection must last before what was sent over it counts: with TLS 1.3 a
-// receiver refuses our certificate after we believe that all is well, and proxies accept for receivers that are away.
+// receiver refuses a client certificate after the handshake, and proxies accept connections for unavailable receivers.
 const probation = 250 * time.Millisecond
 
 func (l *link) probation(ctx context.Context, d time.Duration) error {
 	select {
 	case <-l.ended:
-		return errors.New("the receiver took the connection and closed it: does it want another certificate, or is it away?")
+		return errors.New("the receiver accepted the connection and closed it: does it require another certificate, or is it unavailable?")
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(d):
@@ -247,7 +247,7 @@ func (l *link) probation(ctx context.Context, d time.Duration) error {
 	}
 }
 
-var errClosed = errors.New("the receiver closed the connection before it was known to have everything")
+var errClosed = errors.New("the receiver closed the connection before it acknowledged everything")
 
 func (l *link) unacknowledged() (left int, err error) {
 	raw, err := l.raw.SyscallConn()
@@ -266,7 +266,7 @@ func (l *link) unacknowledged() (left int, err error) {
 	return left, errors.Join(err, failed)
 }
 
-// goodbye ends the connection so that nothing of what was sent is thrown away by a reset.
+// goodbye closes the connection such that no reset discards sent data.
 func (l *link) goodbye() error {
 	l.SetDeadline(time.Now().Add(time.Second))
 	if s, ok := l.Conn.(*tls.Conn); ok {

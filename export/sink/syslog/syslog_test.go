@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/export/exporttest"
 )
 
-// receiver keeps what comes over each connection.
+// receiver stores what it reads from each connection.
 type receiver struct {
 	net.Listener
 	conns chan net.Conn
@@ -82,8 +82,8 @@ func contains(t *testing.T, c net.Conn, id string) {
 	}
 }
 
-// TestClosedPeer: a receiver that closed, gracefully or not, is noticed before anything is written to
-// it, and what was sent last is sent again.
+// TestClosedPeer: a receiver that closed the connection, gracefully or not, is detected before anything is written to
+// it, and the last messages are sent again.
 func TestClosedPeer(t *testing.T) {
 	for _, how := range []string{"closed", "half-closed", "reset"} {
 		t.Run(how, func(t *testing.T) {
@@ -114,13 +114,13 @@ func TestClosedPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := r.next(t)
-			contains(t, again, "r-1:1") // the batch before it
+			contains(t, again, "r-1:1") // the previous batch
 			contains(t, again, "r-1:20")
 		})
 	}
 }
 
-// TestPeerThatDoesNotRead: its kernel takes what fits, and then nothing is acknowledged: the Send ends in time, and fails.
+// TestPeerThatDoesNotRead: its kernel buffers what fits, and then acknowledges nothing: the Send fails in time.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	r := listen(t, nil)
 	s := New(Options{Addr: r.Addr().String(), Timeout: 100 * time.Millisecond})
@@ -184,7 +184,7 @@ func TestCertificates(t *testing.T) {
 		}
 		s.Close()
 	}
-	// With TLS 1.3 a client learns late that its certificate is missing: all the same it is not taken for sent.
+	// With TLS 1.3 a client learns late that its certificate is missing: nevertheless nothing counts as sent.
 	s := New(Options{Addr: r.Addr().String(), TLS: &tls.Config{RootCAs: certs.Pool}})
 	defer s.Close()
 	for range 3 {
