@@ -156,7 +156,7 @@ func TestServerWithoutTLS(t *testing.T) {
 	s.conn()
 	c := s.config()
 	c.URL = "tls://" + s.addr + ":4222"
-	wantHint(t, c, "does not speak TLS")
+	wantHint(t, c, "does not use TLS")
 }
 
 func TestServerCertificates(t *testing.T) {

@@ -41,7 +41,7 @@ func TestUnfitStreams(t *testing.T) {
 		"of a run":     func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 },
 		"acknowledge":  func(c *jetstream.StreamConfig) { c.NoAck = true },
 		"at most":      func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 },
-		"not take":     func(c *jetstream.StreamConfig) { c.Subjects = []string{segmentRoot + "acme.*.*"} },
+		"not accept":     func(c *jetstream.StreamConfig) { c.Subjects = []string{segmentRoot + "acme.*.*"} },
 		"has written":  func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
 		"can empty it": func(c *jetstream.StreamConfig) { c.AllowRollup = true },
 	} {
@@ -103,7 +103,7 @@ func TestSyncWarnings(t *testing.T) {
 		"lazy":       {lazy.monitor(), "every 2m0s only"},
 		"not set":    {"", "monitoring endpoints"},
 		"nobody":     {"http://" + always.addr + ":8223", "cannot be checked"},
-		"a stranger": {lazy.url(), "is no URL"},
+		"a stranger": {lazy.url(), "is not a URL"},
 		"another":    {none.monitor(), "not of the NATS server"},
 		"no server":  {always.monitor() + "/connz", "answers 404"},
 	} {

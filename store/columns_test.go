@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestColumns: a head takes the fields that the table of kinds makes searchable, and no others, by both readers.
+// TestColumns: both readers fill a head with the fields that the table of kinds makes searchable, and no others.
 func TestColumns(t *testing.T) {
 	for _, k := range audit.KindTable() {
 		e := audit.Event{Time: storetest.Start(), Observer: audit.Host, Kind: k.Kind}
@@ -46,7 +46,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// texts gives each text of a payload a value of its own, and returns them by their JSON names.
+// texts sets each text of a payload to a unique value, and returns them by their JSON names.
 func texts(payload reflect.Value) map[string]string {
 	values := map[string]string{}
 	for i := range payload.NumField() {

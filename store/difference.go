@@ -1,7 +1,7 @@
 package store
 
-// Difference is a place in which a store is not what its segments give.
+// Difference is a difference between a store and its segments.
 type Difference struct {
-	Run  string // empty: it is about the store as a whole
+	Run  string // empty: the store as a whole
 	Text string
 }

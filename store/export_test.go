@@ -1,6 +1,6 @@
 package store
 
-// DecodeHead and ScanHead are the two readers that ParseHead consists of.
+// DecodeHead and ScanHead are the two readers of ParseHead.
 var (
 	DecodeHead = decodeHead
 	ScanHead   = scanHead

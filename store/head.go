@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Head is what a store takes out of a record so that it can be searched. Of a
-// record that was erased there are only Run, Seq and Time.
+// Head has the searchable fields of a record. Of an
+// erased record there are only Run, Seq and Time.
 type Head struct {
 	Run      string
 	Seq      uint64
@@ -18,10 +18,10 @@ type Head struct {
 	Observer audit.Observer
 	Kind     audit.Kind
 	Step     string
-	Proc     string // uid of the process that the record is about, where there is one
-	// The subject, where the event has one. Its observer is in Observer.
-	Path   string // of the file, or of the program; of a note, the run that it is about
-	Host   string // name of the other side, lower case and without a final dot, else its address
+	Proc     string // uid of the process that caused the record, if any
+	// The subject of the event, if any. Its observer is in Observer.
+	Path   string // of the file or the program; of a note, the run
+	Host   string // name of the remote host, lower case and without a final dot, or else its address
 	Hash   string // SHA-256 of the file's content, hex
 	Secret string // name of the credential
 	Rule   string // of the finding
@@ -30,14 +30,14 @@ type Head struct {
 	lost      uint64           // kind gap only
 }
 
-// SameColumns reports whether the searchable fields of h and o agree.
+// SameColumns reports whether the searchable fields of h and o are equal.
 func (h Head) SameColumns(o Head) bool {
 	return h.Run == o.Run && h.Seq == o.Seq && h.Time.Equal(o.Time) && h.Observer == o.Observer &&
 		h.Kind == o.Kind && h.Step == o.Step && h.Proc == o.Proc && h.Path == o.Path && h.Host == o.Host &&
 		h.Hash == o.Hash && h.Secret == o.Secret && h.Rule == o.Rule
 }
 
-// Differing names the searchable fields in which h and o do not agree.
+// Differing names the searchable fields that differ between h and o.
 func (h Head) Differing(o Head) (names []string) {
 	for _, f := range []struct {
 		name string
@@ -54,9 +54,9 @@ func (h Head) Differing(o Head) (names []string) {
 	return names
 }
 
-// ParseHead reads a record's head from its exact bytes. It decodes no more of
-// the payload than it needs, and does not object to kinds it does not know. Its
-// answers are those of encoding/json, whatever the bytes are.
+// ParseHead parses a record's head from its exact bytes. It decodes no more of
+// the payload than necessary, and accepts unknown kinds. Its
+// results are those of encoding/json for any input.
 func ParseHead(body []byte) (Head, error) { return parseHead(body, "") }
 
 func parseHead(body []byte, run string) (Head, error) {
@@ -87,7 +87,7 @@ func (h Head) check() error {
 	return usable("record", h.Time)
 }
 
-// usable reports whether a store can keep t, which is in UTC: as nanoseconds, whose 63 bits end in 2262.
+// usable reports whether a store can represent t, which is in UTC, in nanoseconds: 63 bits end in 2262.
 func usable(what string, t time.Time) error {
 	if y := t.Year(); y < 1970 || y > 2261 {
 		return malformed("%s has no usable time: %s", what, t)
@@ -95,7 +95,7 @@ func usable(what string, t time.Time) error {
 	return nil
 }
 
-// wireHead is as much of audit.Record as a head needs.
+// wireHead has the members of audit.Record that a head needs.
 type wireHead struct {
 	Run      string         `json:"run"`
 	Seq      uint64         `json:"seq"`
@@ -148,7 +148,7 @@ type wireHead struct {
 	Lifecycle *audit.Lifecycle `json:"lifecycle"`
 }
 
-// payload takes into h what the payload of its kind says; other payloads do not count.
+// payload copies fields of the payload of its kind to h; it ignores other payloads.
 func (r *wireHead) payload(h *Head) {
 	switch {
 	case r.Kind == audit.KindExec && r.Exec != nil:
@@ -173,13 +173,13 @@ func (r *wireHead) payload(h *Head) {
 		h.Path = r.Note.About
 	case r.Kind == audit.KindGap && r.Gap != nil:
 		h.lost = r.Gap.Count
-	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest's claim does not decide how a run ended
+	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest's claim does not determine how a run ended
 		h.lifecycle = r.Lifecycle
 	}
 }
 
-// HostName returns the form in which Head has a host: ASCII letters in lower
-// case, without the root's final dot (RFC 4343, RFC 1034 section 3.1).
+// HostName returns a host name in the form of Head: ASCII letters in lower
+// case, without the final dot of the root (RFC 4343, RFC 1034 section 3.1).
 func HostName(name string) string {
 	name = strings.TrimSuffix(name, ".")
 	for i := range len(name) {
@@ -190,7 +190,7 @@ func HostName(name string) string {
 	return name
 }
 
-// lower leaves bytes that are not ASCII alone, which strings.ToLower does not if they are no UTF-8.
+// lower keeps bytes that are not ASCII; strings.ToLower changes those that are not UTF-8.
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -208,7 +208,7 @@ func hostOf(name, address string) string {
 	return HostName(address)
 }
 
-// HeadOf reads the head of frame f of the given run and checks that both agree.
+// HeadOf parses the head of frame f of the given run and checks that both agree.
 func HeadOf(run string, f Frame) (Head, error) {
 	h, err := parseHead(f.Body, run)
 	if err != nil {

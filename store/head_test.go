@@ -15,12 +15,12 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// odd are bodies on which readers of JSON have been seen to disagree.
+// odd are bodies that JSON parsers have interpreted differently.
 var odd = []string{
 	`{"run":"r","seq":1,"time":"2262-01-01T00:00:00Z","kind":"gap","gap":{"count":3}}`,
 	`{"run":"r","kind":"vm","time":"1970-01-01T00:00:00+14:00"}`,
 	`{"run":"r","kind":"exec","exec":null,"time":"2026-01-01T00:00:00+14:00"}`,
-	// Twice, and in other letters: the last one counts, and objects are merged.
+	// Duplicates, and in other letter case: the last one counts, and objects are merged.
 	`{"run":"r","run":"s","seq":1,"seq":2,"time":"2026-01-01T00:00:00Z","kind":"vm"}`,
 	`{"run":"r","RUN":"s","ſeq":3,"\u0073eq":4,"time":"2026-01-01T00:00:00Z","Kind":"vm","kind":"dns"}`,
 	`{"run":"r","time":"2026-01-01T00:00:00Z","kind":"file","file":{"path":"/a","path":"/b"}}`,
@@ -53,7 +53,7 @@ var odd = []string{
 	`{"run":"r","time":"2026-01-01T00:00:00.Z","kind":"vm"}`,
 	`{"run":"r","time":"2026-01-01T00:00:00.1234567891Z","kind":"vm"}`,
 	`{"run":"r","time":"2026-01-01t00:00:00z","kind":"vm"}`,
-	// No JSON at some place that does not matter.
+	// Invalid JSON in an irrelevant part.
 	`{"v":01,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`,
 	`{"v":1.,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`,
 	`{"v":-,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`,
@@ -94,7 +94,7 @@ func nested(open, inner, shut string, depth int) []byte {
 	return []byte(`{"x":` + value + `,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`)
 }
 
-// TestDeep: no depth is a way to bring the reader down, or to have the two disagree.
+// TestDeep: deep nesting neither crashes a reader nor makes the two differ.
 func TestDeep(t *testing.T) {
 	for _, depth := range []int{1, 9998, 9999, 10000, 10001, store.MaxBody / 16} {
 		for _, body := range [][]byte{nested("[", "", "]", depth), nested(`{"a":`, "1", "}", depth), nested("[", "", "", depth)} {
@@ -107,7 +107,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// everyKind is one event of each kind that a head takes something from.
+// everyKind has one event of each kind with fields of a head.
 func everyKind() []audit.Event {
 	at := storetest.Start().Add(123456789)
 	long := audit.Text(strings.Repeat("output <&> \x1b[0m ü\n", 40))
@@ -132,8 +132,8 @@ func everyKind() []audit.Event {
 	}
 }
 
-// FuzzParseHead compares the reader for the usual form with encoding/json, which
-// must say the same or refuse the same, and both with a full decoding of the record.
+// FuzzParseHead compares the reader for the usual form with encoding/json: both
+// must return the same or refuse the same, and agree with a full decoding of the record.
 func FuzzParseHead(f *testing.F) {
 	for _, body := range seeds() {
 		f.Add(body)
@@ -164,7 +164,7 @@ func FuzzParseHead(f *testing.F) {
 	})
 }
 
-// columnsOf is what a head takes out of a decoded record.
+// columnsOf returns the head of a decoded record.
 func columnsOf(r audit.Record) store.Head {
 	h := store.Head{Run: r.Run, Seq: r.Seq, Time: r.Time, Observer: r.Observer, Kind: r.Kind, Step: r.Step}
 	switch {
@@ -195,7 +195,7 @@ func columnsOf(r audit.Record) store.Head {
 	return h
 }
 
-// hostName is HostName letter by letter.
+// hostName is HostName, implemented byte by byte.
 func hostName(s string) (name string) {
 	for i := range len(s) {
 		if c := s[i]; c >= 'A' && c <= 'Z' {
@@ -207,8 +207,8 @@ func hostName(s string) (name string) {
 	return name
 }
 
-// TestUsualForm wants what Custody writes read without encoding/json, or the
-// speed is not what it seems.
+// TestUsualForm checks that records that Custody writes are parsed without encoding/json: otherwise
+// parsing is much slower.
 func TestUsualForm(t *testing.T) {
 	for _, f := range storetest.Frames("r-1", append(storetest.Events(12), everyKind()...)) {
 		h, err := store.DecodeHead(f.Body)
@@ -224,7 +224,7 @@ func TestUsualForm(t *testing.T) {
 	}
 }
 
-// TestUsual compares the eight bytes at a time with one at a time.
+// TestUsual compares eight bytes at a time with one at a time.
 func TestUsual(t *testing.T) {
 	for size := range 25 {
 		for at := range size {
@@ -245,8 +245,8 @@ func TestUsual(t *testing.T) {
 	}
 }
 
-// TestTime compares the reader of times with that of package time, over all days
-// of leap years and others, and over damage.
+// TestTime compares the parser of times with that of package time, over all days
+// of leap years and others, and over invalid times.
 func TestTime(t *testing.T) {
 	check := func(text string) {
 		t.Helper()

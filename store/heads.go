@@ -8,9 +8,9 @@ import (
 
 // Heads returns the heads of the frames of a segment that passed Check.
 //
-// An erased frame says nothing of its time. It is given that of the frame before
-// it in the segment, else of the next that is there, else that at which the
-// manifest was sealed: close enough to be found, and never the basis of anything
+// An erased frame has no time. It gets the time of the preceding frame
+// in the segment, else of the next one that is not erased, else the time at which the
+// manifest was sealed: close enough to be found, and not used for anything
 // else. A segment that has none of these is malformed.
 func (s Segment) Heads() ([]Head, error) {
 	heads := make([]Head, len(s.Frames))
@@ -48,15 +48,14 @@ func (s Segment) Heads() ([]Head, error) {
 	return heads, nil
 }
 
-// sealedAt reads the time out of a manifest, which package proof describes. It does not check the signature: proofs are
-// made elsewhere.
+// sealedAt parses the time in a manifest, in the format of package proof. It does not verify the signature.
 func sealedAt(manifest []byte) (time.Time, error) {
 	var m struct {
 		SealedAt time.Time `json:"sealed_at"`
 	}
 	lines := bytes.SplitN(manifest, []byte("\n"), 3)
 	if len(lines) < 2 || json.Unmarshal(lines[1], &m) != nil {
-		return time.Time{}, malformed("all its records are erased, and no manifest says when it was sealed")
+		return time.Time{}, malformed("all its records are erased, and no manifest has the time of its seal")
 	}
 	return m.SealedAt.UTC(), usable("manifest", m.SealedAt.UTC())
 }

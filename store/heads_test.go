@@ -12,10 +12,10 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestErasedTimes: an erased frame takes its time from the nearest that has one.
+// TestErasedTimes: an erased frame gets its time from the nearest frame that has one.
 func TestErasedTimes(t *testing.T) {
 	const sealed = 99 * time.Second
-	for name, want := range map[string][]time.Duration{ // "x" is erased, a digit a record of that second
+	for name, want := range map[string][]time.Duration{ // "x" is erased, a digit is a record of that second
 		"123": {1, 2, 3}, "x23": {2, 2, 3}, "xx3": {3, 3, 3}, "1x3": {1, 1, 3}, "1xx": {1, 1, 1}, "x2x": {2, 2, 2},
 		"xxx": {sealed / time.Second, sealed / time.Second, sealed / time.Second},
 	} {
@@ -51,7 +51,7 @@ func TestErasedWithoutTime(t *testing.T) {
 	}
 }
 
-// TestManifestsTime: the time stands where package proof writes it.
+// TestManifestsTime: the time is where package proof writes it.
 func TestManifestsTime(t *testing.T) {
 	line, err := json.Marshal(statement.Manifest{Run: "r-1", SealedAt: storetest.Start()})
 	if err != nil {

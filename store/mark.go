@@ -8,21 +8,21 @@ import (
 	"iter"
 )
 
-// State is what is known of a record, or of a run as a whole: whether it is what a host signed.
+// State states whether a record, or a run as a whole, is what a host signed.
 type State string
 
 // The states.
 const (
 	Holds     State = "holds"     // it is what was signed
-	Fails     State = "fails"     // it does not: a part was changed, removed or added
+	Fails     State = "fails"     // it is not: a part was changed, removed or added
 	Unsigned  State = "unsigned"  // no signature covers it
-	Live      State = "live"      // it is in the log of a run that goes on, and is not sealed yet
-	Cannot    State = "cannot"    // it cannot be known here, such as where the key of its host is not known
-	Unchecked State = "unchecked" // not checked, or changed since
-	Checking  State = "checking"  // it is being checked just now
+	Live      State = "live"      // it is in the log of a live run, and is not sealed yet
+	Cannot    State = "cannot"    // it cannot be verified here, for example because the key of its host is unknown
+	Unchecked State = "unchecked" // not checked, or changed since the check
+	Checking  State = "checking"  // the check is in progress
 )
 
-// Mark is shown beside a record or a run. Text is the reason, unless it holds.
+// Mark is the state of a record or a run. Text is the reason, except for Holds.
 type Mark struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
@@ -34,18 +34,19 @@ func (m Mark) Good() bool { return m.State == Holds || m.State == Live }
 // Wrong reports whether the marked row is known to differ from what was signed.
 func (m Mark) Wrong() bool { return m.State == Fails || m.State == Unsigned }
 
-// MarkError is a run that is not what its store shows it as. Its Mark is one that is Wrong.
+// MarkError: a run differs from what was signed. Its Mark is one that is Wrong.
 type MarkError struct{ Mark Mark }
 
 // Error implements error.
 func (e *MarkError) Error() string { return e.Mark.Text }
 
-// Marker says of rows whether they are what a host signed. It need not be safe for concurrent use.
+// Marker checks whether rows are what a host signed. It need not be safe for concurrent use.
 type Marker interface {
 	Row(ctx context.Context, row Row) Mark
 }
 
-// WithMarks yields rows, and sets Mark in those that are not good. It ends with ctx, so that no row is marked for want of time.
+// WithMarks yields rows, and sets Mark in those that are not good. It stops when ctx ends, so that no row is marked for lack of
+// time.
 func WithMarks(ctx context.Context, rows iter.Seq2[Row, error], marker Marker) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for row, err := range rows {
@@ -65,7 +66,7 @@ func WithMarks(ctx context.Context, rows iter.Seq2[Row, error], marker Marker) i
 // Wrong reports whether the row has a mark that is Wrong.
 func (r Row) Wrong() bool { return r.Mark != nil && r.Mark.Wrong() }
 
-// Signed yields rows until one has a mark that is Wrong: that is a *MarkError. It is for forms that cannot show a mark.
+// Signed yields rows up to one with a mark that is Wrong, for which it yields a *MarkError. It is for formats without marks.
 func Signed(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for row, err := range rows {
@@ -81,8 +82,8 @@ func Signed(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
 	}
 }
 
-// marked is how a row that is not good stands in JSON: its bytes are not on a line of their own, where they could be
-// taken for those of a record. Record has them if they are JSON, else Bytes.
+// marked is the JSON form of a row that is not good: its bytes are not on a separate line, where they could be
+// mistaken for a record. Record has them if they are JSON, else Bytes.
 type marked struct {
 	V      int             `json:"v"`
 	Run    string          `json:"run"`
@@ -93,7 +94,7 @@ type marked struct {
 	Bytes  []byte          `json:"bytes,omitempty"`
 }
 
-// MarkedLine returns the row with its mark, as one line without its end.
+// MarkedLine returns the row with its mark, as one line without a line end.
 func MarkedLine(row Row, m Mark) ([]byte, error) {
 	out := marked{V: 1, Run: row.Run, Seq: row.Seq, Mark: m}
 	switch {

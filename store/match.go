@@ -11,30 +11,30 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// ErrSearchAll keeps a search from being the whole store by mistake.
+// ErrSearchAll prevents unintended searches of the whole store.
 var ErrSearchAll = errors.New("search records: one of path, host, hash, secret, rule, text or from is needed")
 
-// CutError ends a search whose context was over before it was done. All that matches and stands before
-// At in Search's order was yielded; a search with Before = &At goes on there.
+// CutError ends a search whose context ended before it was complete. All matches before
+// At in Search's order were yielded; a search with Before = &At continues there.
 type CutError struct {
-	At  Head // Time, Run and Seq; a place, at which there need not be a record
+	At  Head // Time, Run and Seq; a position, which need not have a record
 	Err error
 }
 
 // Error implements error.
 func (e *CutError) Error() string {
-	return fmt.Sprintf("search records: it was cut off at %s: %v", e.At.Time.UTC().Format(time.RFC3339Nano), e.Err)
+	return fmt.Sprintf("search records: it was interrupted at %s: %v", e.At.Time.UTC().Format(time.RFC3339Nano), e.Err)
 }
 
-// Unwrap gives the context's error.
+// Unwrap returns the context's error.
 func (e *CutError) Unwrap() error { return e.Err }
 
-// OfTenant reports whether asked includes what belongs to tenant have: any when it is empty.
+// OfTenant reports whether asked, a filter, includes tenant have: an empty filter includes any.
 func OfTenant(asked, have string) bool {
 	return asked == "" || asked == have || asked == NoTenant && have == ""
 }
 
-// Check reports ErrSearchAll.
+// Check returns ErrSearchAll if no condition is set.
 func (s Search) Check() error {
 	if s.Path+s.Host+s.Hash+s.Secret+s.Rule+s.Text == "" && s.From.IsZero() {
 		return ErrSearchAll
@@ -42,10 +42,10 @@ func (s Search) Check() error {
 	return nil
 }
 
-// Needle returns Text as it is compared with a record whose ASCII letters are in lower case.
+// Needle returns Text in the form that is compared with a record in lower case.
 func (s Search) Needle() []byte { return []byte(lower(s.Text)) }
 
-// Match reports whether a search finds the row, Limit aside.
+// Match reports whether a search matches the row, ignoring Limit.
 func (s Search) Match(r Row) bool {
 	is := func(asked, have string) bool { return asked == "" || asked == have }
 	return OfTenant(s.Tenant, r.Tenant) && is(s.Path, r.Path) && is(HostName(s.Host), r.Host) && is(s.Hash, r.Hash) &&
@@ -58,8 +58,8 @@ func within(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
 
-// Newer compares by Search's order, which is that of time, run and seq, the greatest first: it is
-// negative where h comes before o.
+// Newer compares in Search's order, by time, run and seq, the greatest first: it is
+// negative if h comes before o.
 func (h Head) Newer(o Head) int {
 	if c := o.Time.Compare(h.Time); c != 0 {
 		return c
@@ -76,15 +76,15 @@ func (h Head) Newer(o Head) int {
 	return 0
 }
 
-// Match reports whether the filter selects the run, Limit aside.
+// Match reports whether the filter selects the run, ignoring Limit.
 func (f Filter) Match(r Run) bool {
 	return OfTenant(f.Tenant, r.Tenant) && (f.Class == "" || f.Class == r.Class()) && (f.Project == "" || f.Project == r.Project) &&
 		(f.Status == "" || f.Status == r.Status) && (!f.Findings || r.Findings > 0) && within(r.Began(), f.From, f.To) &&
 		(f.Before == nil || r.Newer(*f.Before) > 0)
 }
 
-// Newer compares by the order of Runs, which is that of their begins and names, the greatest first:
-// it is negative where r comes before o.
+// Newer compares in the order of Runs, by start and name, the greatest first:
+// it is negative if r comes before o.
 func (r Run) Newer(o Run) int {
 	if c := o.Began().Compare(r.Began()); c != 0 {
 		return c

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// CheckSigned reports, as ErrMalformed, whether s breaks a rule of Check or its frames are not
-// those that its manifest names: run, place, seqs, number and root. The signature is not
-// looked at: Repair compares the manifest with the one that is in the store.
+// CheckSigned returns an error that wraps ErrMalformed if s breaks a rule of Check or its frames are not
+// those that its manifest names: run, segment, seqs, number and root. It does not verify the
+// signature: Repair compares the manifest with the one in the store.
 func (s Segment) CheckSigned() error {
 	if err := s.Check(); err != nil {
 		return err
@@ -24,9 +24,9 @@ func (s Segment) CheckSigned() error {
 		Count   uint64 `json:"count"`
 		Root    string `json:"root"`
 	}
-	lines := bytes.SplitN(s.Manifest, []byte("\n"), 3) // package proof describes it
+	lines := bytes.SplitN(s.Manifest, []byte("\n"), 3) // see package proof
 	if len(lines) < 2 || json.Unmarshal(lines[1], &m) != nil {
-		return malformed("no manifest names what to repair")
+		return malformed("there is no manifest of the segment to repair")
 	}
 	root := RootOf(s.Frames)
 	switch {
@@ -41,7 +41,7 @@ func (s Segment) CheckSigned() error {
 }
 
 // RootOf returns the root of the Merkle tree over the frames' leaves, as RFC 6962 section 2.1
-// defines it; that of none is SHA-256 of nothing.
+// defines it; that of an empty tree is SHA-256 of no data.
 func RootOf(frames []Frame) [32]byte {
 	switch len(frames) {
 	case 0:
@@ -55,8 +55,8 @@ func RootOf(frames []Frame) [32]byte {
 	return sha256.Sum256(append(append(node, left[:]...), right[:]...))
 }
 
-// Mended returns what Repair leaves at the place of f, whose head is h, where the store has have with that time. A
-// record that is erased on either side does not change in the store, as with Ingest:
+// Mended returns the row that Repair leaves for f, whose head is h, if the store has have with that time. As with
+// Ingest, a record that is erased on either side does not change in the store:
 //
 //	store   segment   left
 //	full    full      the segment's

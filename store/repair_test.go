@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestRootOf compares with the tree that manifests are made with.
+// TestRootOf compares with the tree of manifests.
 func TestRootOf(t *testing.T) {
 	frames := storetest.Frames("r-1", storetest.Events(70))
 	var leaves []merkle.Hash
@@ -21,7 +21,7 @@ func TestRootOf(t *testing.T) {
 	}
 }
 
-// TestCheckSigned: an erased frame is as good as the record, for it has its leaf.
+// TestCheckSigned: an erased frame counts like the record, because it has its leaf.
 func TestCheckSigned(t *testing.T) {
 	for _, seg := range storetest.Run("r-1", 40, 15) {
 		for i := range seg.Frames {

@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Status of a run as a reader sees it.
+// Status is the status of a run.
 //
 //	running --- the run's end event ----------> sealed
 //	   `------- closed by a later process ----> interrupted
@@ -28,8 +28,8 @@ type Run struct {
 	Start      time.Time    `json:"start"`
 	End        *time.Time   `json:"end"` // nil while running
 	Status     Status       `json:"status"`
-	Result     audit.Status `json:"result,omitempty"` // how it ended: done, timeout, cancelled, ...
-	ExitCode   *int         `json:"exit_code"`        // nil while running or when no command ended
+	Result     audit.Status `json:"result,omitempty"` // how the run ended: done, timeout, cancelled, ...
+	ExitCode   *int         `json:"exit_code"`        // nil while running or if no command ended
 	Tier       string       `json:"tier"`
 	Mode       string       `json:"mode,omitempty"`
 	Template   string       `json:"template"`
@@ -37,16 +37,16 @@ type Run struct {
 	Events     uint64       `json:"events"`
 	Findings   uint64       `json:"findings"`
 	Gaps       uint64       `json:"gaps"`
-	Lost       uint64       `json:"lost"` // events that the gaps declare as lost
-	FirstTime  time.Time    `json:"-"`    // of the earliest record, stands in for Start until the start event is there
+	Lost       uint64       `json:"lost"` // events that the gaps declare lost
+	FirstTime  time.Time    `json:"-"`    // of the earliest record; used as Start until the start event is known
 	LastSeq    uint64       `json:"last_seq"`
 }
 
 // NewRun returns the summary of a run with no records.
 func NewRun(id string) Run { return Run{ID: id, Status: Running} }
 
-// Add folds one record into the summary. The caller adds every record once. Of an
-// erased one the summary says no more than that it is there.
+// Add folds one record into the summary. The caller must add every record once. An
+// erased one is only counted.
 func (r *Run) Add(h Head) {
 	r.Events++
 	r.LastSeq = max(r.LastSeq, h.Seq)
@@ -81,14 +81,14 @@ func (r *Run) addLifecycle(t time.Time, l *audit.Lifecycle) {
 	}
 }
 
-// settle derives what depends on records that may have come in any order.
+// settle computes the fields that depend on records in any order.
 func (r *Run) settle() {
 	if r.End != nil {
 		r.DurationNS = int64(r.End.Sub(r.Began()))
 	}
 }
 
-// Began is the start event's time, or that of the earliest record if there is none yet.
+// Began returns the start event's time, or that of the earliest record if there is none yet.
 func (r Run) Began() time.Time {
 	if r.Start.IsZero() {
 		return r.FirstTime
@@ -96,7 +96,7 @@ func (r Run) Began() time.Time {
 	return r.Start
 }
 
-// Differs names the first field in which r and o say different things, "" if none.
+// Differs names the first field that differs between r and o, "" if none does.
 func (r Run) Differs(o Run) string {
 	switch {
 	case r.ID != o.ID:

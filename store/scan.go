@@ -2,14 +2,14 @@ package store
 
 import "github.com/custody-project/custody/audit"
 
-// Reading heads bounds how fast a store takes records in, so that the form in which
-// Custody writes them has a reader of its own. It understands JSON (RFC 8259)
-// without space between tokens, keys of [a-z0-9_] where they matter, none of those twice,
-// plain ASCII in the values that matter, and the kind before the payload.
-// Whatever else comes is not refused here but left to encoding/json, so that
-// both readers can only ever say the same: FuzzParseHead holds them to it.
+// Parsing heads bounds the rate of ingest, so the form that Custody
+// writes has a separate parser. It supports JSON (RFC 8259)
+// without space between tokens, relevant keys of [a-z0-9_] without duplicates,
+// plain ASCII in relevant values, and the kind before the payload.
+// It leaves any other input to encoding/json, so that
+// both parsers have the same results, which FuzzParseHead checks.
 
-// field is a value of a payload that stands in a head.
+// field is a value of a payload that a head contains.
 type field int
 
 const (
@@ -17,14 +17,14 @@ const (
 	proc
 	path
 	host
-	address // instead of a host
+	address // used if there is no host
 	hash
 	secret
 	rule
 	fields
 )
 
-// columns are the fields of a head that the columns of payloads fill.
+// columns are the fields of a head for the columns of payloads.
 var columns = map[audit.Column]field{
 	audit.ColumnProc: proc, audit.ColumnPath: path, audit.ColumnHost: host, audit.ColumnAddress: address,
 	audit.ColumnHash: hash, audit.ColumnSecret: secret, audit.ColumnRule: rule,
@@ -52,7 +52,7 @@ var searchables = func() (list []searchable) {
 	return list
 }()
 
-// fieldOf returns the field of a head that a payload's key fills.
+// fieldOf returns the field of a head for a payload's key.
 func (s *searchable) fieldOf(key []byte) field {
 	for i, name := range s.names {
 		if string(key) == name {
@@ -62,7 +62,7 @@ func (s *searchable) fieldOf(key []byte) field {
 	return noField
 }
 
-// known returns the searchable kind of that name, nil if there is none. It allocates nothing.
+// known returns the searchable kind with that name, nil if there is none. It does not allocate.
 func known(k []byte) *searchable {
 	for i := range searchables {
 		if string(k) == string(searchables[i].kind) {
@@ -72,7 +72,7 @@ func known(k []byte) *searchable {
 	return nil
 }
 
-// The keys of the envelope, as bits to find one that comes twice.
+// The keys of the envelope, as bits to detect duplicates.
 const (
 	sawRun = 1 << iota
 	sawSeq
@@ -83,8 +83,8 @@ const (
 	sawPayload
 )
 
-// scanHead reads a head; ok is false when encoding/json has to. run is what the
-// caller expects the run to be, which saves a copy of it.
+// scanHead parses a head; ok is false if encoding/json must parse it. run is the
+// expected run, which saves a copy.
 func scanHead(body []byte, run string) (h Head, ok bool) {
 	s := scanner{b: body}
 	if !s.is('{') {
@@ -108,7 +108,7 @@ func scanHead(body []byte, run string) (h Head, ok bool) {
 	}
 }
 
-// member reads the value of a key of the envelope, and returns the key.
+// member parses the value of a key of the envelope, and returns the key.
 func (s *scanner) member(h *Head, key []byte, run string) (saw int, ok bool) {
 	var text []byte
 	switch string(key) {
@@ -138,7 +138,7 @@ func (s *scanner) member(h *Head, key []byte, run string) (saw int, ok bool) {
 		text, ok = s.plain()
 		h.Step = string(text)
 		return sawStep, ok
-	case "lifecycle", "gap": // rare, and decoded further
+	case "lifecycle", "gap": // rare, and decoded later
 		return 0, false
 	}
 	if k := known(key); k != nil {
@@ -167,7 +167,7 @@ func kindOf(text []byte) audit.Kind {
 	return audit.Kind(text)
 }
 
-// payload reads the payload of h's kind, which is k.
+// payload parses the payload of h's kind, which is k.
 func (s *scanner) payload(h *Head, k *searchable) bool {
 	if !s.is('{') {
 		return false
@@ -184,7 +184,7 @@ func (s *scanner) payload(h *Head, k *searchable) bool {
 		if f := k.fieldOf(key); f == noField {
 			ok = s.value()
 		} else if values[f] != nil {
-			return false // twice
+			return false // duplicate
 		} else {
 			values[f], ok = s.plain()
 		}

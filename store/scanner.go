@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// scanner walks over JSON without space. Its methods move i behind what they read, and return false if they cannot read
+// scanner parses JSON without space. Its methods advance i past what they have parsed, and return false if they cannot parse
 // it.
 type scanner struct {
 	b []byte
@@ -20,8 +20,8 @@ func (s *scanner) is(c byte) bool {
 	return false
 }
 
-// key reads a key of [a-z0-9_] and its colon: encoding/json takes upper case, and
-// letters outside ASCII that fold to these, for the same key.
+// key parses a key of [a-z0-9_] and its colon: encoding/json treats upper case, and
+// letters outside ASCII that fold to these, as the same key.
 func (s *scanner) key() ([]byte, bool) {
 	if !s.is('"') {
 		return nil, false
@@ -38,7 +38,7 @@ func (s *scanner) key() ([]byte, bool) {
 	return nil, false
 }
 
-// plain reads a string that stands for itself: ASCII without escapes. It is never nil.
+// plain parses a string without escapes, in ASCII. The result is never nil.
 func (s *scanner) plain() ([]byte, bool) {
 	if !s.is('"') {
 		return nil, false
@@ -56,7 +56,7 @@ func (s *scanner) plain() ([]byte, bool) {
 	return nil, false
 }
 
-// uint reads a number of up to 19 digits, which fits.
+// uint parses a number of up to 19 digits, which fits.
 func (s *scanner) uint() (n uint64, ok bool) {
 	begin := s.i
 	for ; s.i < len(s.b) && isDigit(s.b[s.i]); s.i++ {
@@ -66,9 +66,9 @@ func (s *scanner) uint() (n uint64, ok bool) {
 	return n, digits > 0 && digits < 20 && (digits == 1 || s.b[begin] != '0')
 }
 
-// value skips any value. Deeper than 64 it gives up.
+// value skips any value. It fails if the nesting exceeds 64.
 func (s *scanner) value() bool {
-	var objects uint64 // bit by bit, what the value lies in: 1 for an object
+	var objects uint64 // bit by bit, the type of the enclosing values: 1 for an object
 	depth := 0
 	for {
 		switch begun, empty := s.open(); {
@@ -108,7 +108,7 @@ func (s *scanner) value() bool {
 	}
 }
 
-// open reads the beginning of an object or array, and its end if it is empty.
+// open parses the beginning of an object or array, and its end if it is empty.
 func (s *scanner) open() (begun byte, empty bool) {
 	switch {
 	case s.is('{'):
@@ -194,8 +194,8 @@ func (s *scanner) text() bool {
 }
 
 // usual returns how many bytes at the beginning of b neither end a string nor
-// escape anything nor are control characters. It looks at eight at a time: a byte of x
-// is zero where x-1 borrows into its highest bit and that was not set.
+// escape anything nor are control characters. It checks eight at a time: a byte of x
+// is zero if x-1 borrows into its highest bit and that was not set.
 func usual(b []byte) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	n := 0
@@ -204,7 +204,7 @@ func usual(b []byte) int {
 		quote, slash := x^ones*'"', x^ones*'\\'
 		control := (x - ones*' ') &^ x
 		if odd := (control | (quote-ones)&^quote | (slash-ones)&^slash) & high; odd != 0 {
-			return n + bits.TrailingZeros64(odd)/8 // the lowest is right; borrows reach only those above it
+			return n + bits.TrailingZeros64(odd)/8 // the lowest is exact; borrows affect only higher ones
 		}
 	}
 	for n < len(b) && b[n] != '"' && b[n] != '\\' && b[n] >= ' ' {
@@ -213,7 +213,7 @@ func usual(b []byte) int {
 	return n
 }
 
-// escape skips a backslash and what it escapes.
+// escape skips a backslash and the escaped character.
 func (s *scanner) escape() bool {
 	if len(s.b)-s.i < 2 {
 		return false

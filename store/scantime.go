@@ -2,8 +2,8 @@ package store
 
 import "time"
 
-// parseTime reads an RFC 3339 time in UTC as encoding/json writes it: a capital T
-// and Z, and up to nine digits behind the second. Others are left to encoding/json.
+// parseTime parses an RFC 3339 time in UTC as encoding/json writes it: with upper-case T
+// and Z, and up to nine digits of the fraction. Others are left to encoding/json.
 func parseTime(b []byte) (t time.Time, ok bool) {
 	const shape = "0000-00-00T00:00:00"
 	if len(b) <= len(shape) || b[len(b)-1] != 'Z' {
@@ -21,12 +21,12 @@ func parseTime(b []byte) (t time.Time, ok bool) {
 		return t, false
 	}
 	t = time.Date(year, time.Month(month), day, hour, minute, second, ns, time.UTC)
-	return t, day <= 28 || t.Day() == day // else the month has no such day
+	return t, day <= 28 || t.Day() == day // otherwise the month has no such day
 }
 
 func two(b []byte) int { return int(b[0]-'0')*10 + int(b[1]-'0') }
 
-// nanoseconds reads a fraction of a second: nothing, or a point and one to nine digits.
+// nanoseconds parses a fraction of a second: nothing, or a point and one to nine digits.
 func nanoseconds(b []byte) (ns int, ok bool) {
 	if len(b) == 0 {
 		return 0, true

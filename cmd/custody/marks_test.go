@@ -174,7 +174,7 @@ func TestMarks(t *testing.T) {
 		{name: "a summary's length", sql: `UPDATE runs SET last_seq = 3, events = 3`, run: store.Fails},
 		{name: "another tenant's", sql: `UPDATE runs SET tenant = 'other'`, run: store.Fails, rows: seq(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)},
 		{name: "the store's manifests", sql: `DELETE FROM manifests`}, // the log has them
-		{name: "an invented run", sql: inventedRun + ";" + inventedRows, invented: store.Unsigned, why: "nothing signed stands behind this run"},
+		{name: "an invented run", sql: inventedRun + ";" + inventedRows, invented: store.Unsigned, why: "no signature covers this run"},
 		{name: "an invented run with another's manifests",
 			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, bytes, tenant, host, count FROM manifests`, invented: store.Fails,
 			why: "manifest 0 was signed for another run or place"},

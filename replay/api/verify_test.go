@@ -150,7 +150,7 @@ func TestUnsigned(t *testing.T) {
 	}
 	var v api.Verification
 	w.do("POST", "/runs/r-invented/verify", token, "").json(t, &v)
-	if v.State != api.Unsigned || v.Name != "unsigned" || !strings.Contains(v.Text, "nothing signed stands behind this run") {
+	if v.State != api.Unsigned || v.Name != "unsigned" || !strings.Contains(v.Text, "no signature covers this run") {
 		t.Errorf("%+v", v)
 	}
 	if v := w.standing("r-invented", token); v.State != api.Unsigned {

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// day is a run of n records of the mix that agents make: a third files, a quarter processes, the
+// day is a run of n records in the mix that agents make: a third files, a quarter processes, the
 // rest output, names, connections and requests. Runs differ, and so do their paths, hosts and hashes.
 func day(run int, n int) []store.Segment {
 	id := fmt.Sprintf("r-01k%023d", run)
@@ -42,7 +42,7 @@ func day(run int, n int) []store.Segment {
 		}
 	}
 	frames := storetest.Frames(id, events)
-	for i := range frames { // salts are random in a record
+	for i := range frames { // salts are random
 		sum := sha256.Sum256(frames[i].Body)
 		copy(frames[i].Salt[:], sum[:])
 	}
@@ -50,7 +50,7 @@ func day(run int, n int) []store.Segment {
 }
 
 // BenchmarkIngest compares, in one run, Ingest of segments with a bare batch insert of the same rows
-// into a table of the same schema: what the look-ups, the hashing and the markers cost.
+// into a table of the same schema: it shows the cost of lookups, hashing and markers.
 func BenchmarkIngest(b *testing.B) {
 	server := clickhousetest.Start(b)
 	for _, rows := range []int{10000, 50000} {
@@ -95,8 +95,8 @@ func benchIngest(b *testing.B, server *clickhousetest.Server, rows int) {
 	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "of-bare")
 }
 
-// BenchmarkDay asks a store of a million records, or of $CUSTODY_BENCH_ROWS, what people ask,
-// and reports what a record takes on the disk.
+// BenchmarkDay queries a store of a million records, or of $CUSTODY_BENCH_ROWS, like users would,
+// and reports the size of a record on disk.
 func BenchmarkDay(b *testing.B) {
 	rows := 1000000
 	if text := os.Getenv("CUSTODY_BENCH_ROWS"); text != "" {
@@ -172,8 +172,8 @@ func BenchmarkDay(b *testing.B) {
 	})
 }
 
-// BenchmarkLarge asks a store of $CUSTODY_BENCH_ROWS records what people ask. It is the database
-// that $CUSTODY_BENCH_CLICKHOUSE names, so that it is filled once, else a new one.
+// BenchmarkLarge queries a store of $CUSTODY_BENCH_ROWS records like users would. It uses the database
+// that $CUSTODY_BENCH_CLICKHOUSE names, which is filled once, or else a new one.
 func BenchmarkLarge(b *testing.B) {
 	dsn := os.Getenv("CUSTODY_BENCH_CLICKHOUSE")
 	if dsn == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Differs returns how the rows of a sealed segment differ from its records, which Repair would mend; "" if they do not,
+// Differs describes how the rows of a sealed segment differ from its records, which Repair would correct; "" if they do not,
 // or if the store does not have the segment.
 func (s *Store) Differs(ctx context.Context, seg store.Segment) (string, error) {
 	in, err := prepare(seg)
@@ -36,20 +36,20 @@ func (s *Store) Differs(ctx context.Context, seg store.Segment) (string, error) 
 		what = append(what, fmt.Sprintf("%d of its rows are missing, altered or too many, the first at record %d", len(p.seqs), p.seqs[0]))
 	}
 	if p.marker || len(p.badMarkers) > 0 {
-		what = append(what, "its row in table segments is altered, or another is beside it")
+		what = append(what, "its row in table segments is altered, or there is another one")
 	}
 	return strings.Join(what, "; "), nil
 }
 
-// Check returns in what the definitions of the tables are not what this version makes them, and the runs that have rows
-// but no segment: Ingest leaves none behind, but for a moment, or where it was killed and was not repeated.
+// Check returns differences between the definitions of the tables and those of this version, and the runs that have rows
+// but no segment: Ingest leaves such rows only briefly, or if it was killed and not repeated.
 func (s *Store) Check(ctx context.Context) ([]store.Difference, error) {
 	found, err := s.definitions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check definitions: %w", err)
 	}
 	orphans, err := s.orphans(ctx)
-	if err == nil && len(orphans) > 0 { // what is on its way has its segment soon
+	if err == nil && len(orphans) > 0 { // a segment that is being ingested appears soon
 		before := orphans
 		if err = sleep(ctx, min(s.feed.settle, 5*time.Second)); err == nil {
 			orphans, err = s.orphans(ctx)
@@ -62,10 +62,10 @@ func (s *Store) Check(ctx context.Context) ([]store.Difference, error) {
 	return append(found, orphans...), nil
 }
 
-// maxOrphans bounds the runs that Check returns for one table.
+// maxOrphans bounds the number of runs that Check returns for each table.
 const maxOrphans = 1000
 
-// orphans returns the runs with rows that no segment counts.
+// orphans returns the runs with rows that no segment has.
 func (s *Store) orphans(ctx context.Context) (found []store.Difference, err error) {
 	for _, table := range []string{"records", "feed"} {
 		rows, err := s.db.conn.Query(ctx, fmt.Sprintf("SELECT DISTINCT tenant, run FROM %s WHERE (tenant, run) GLOBAL NOT IN (SELECT tenant, run FROM segments) ORDER BY run, tenant LIMIT %d", table, maxOrphans))
@@ -86,8 +86,8 @@ func (s *Store) orphans(ctx context.Context) (found []store.Difference, err erro
 	return found, nil
 }
 
-// definitions compares the tables of this server with what the migrations make. How columns are compressed, and settings,
-// are the operator's.
+// definitions compares the tables of this server with what the migrations make. The compression of columns, and settings,
+// are left to the operator.
 func (s *Store) definitions(ctx context.Context) (found []store.Difference, err error) {
 	want, err := s.db.schema.tables()
 	if err != nil {
@@ -123,13 +123,13 @@ func (s *Store) definitions(ctx context.Context) (found []store.Difference, err 
 	return found, nil
 }
 
-// definition is a table as the migrations leave it.
+// definition is a table after all migrations.
 type definition struct {
 	name, create string
 	more         []string // indexes and projections
 }
 
-// tables returns the tables that rows are in.
+// tables returns the tables that contain rows.
 func (s schema) tables() ([]*definition, error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
@@ -161,7 +161,7 @@ var (
 	adds    = regexp.MustCompile(`(?s)^ALTER TABLE (\w+).* ADD (INDEX|PROJECTION) IF NOT EXISTS (.*)$`)
 )
 
-// statement is the one that makes the table as it is, with what keeps its rows for a time.
+// statement returns the statement that creates the table in its final form, with its TTL.
 func (d *definition) statement(ttl string) string {
 	columns, engine, _ := strings.Cut(d.create, ") ENGINE = ")
 	for _, one := range d.more {
@@ -175,14 +175,14 @@ func (d *definition) statement(ttl string) string {
 
 var keeps = regexp.MustCompile(`(\w+)=(\d+)d`)
 
-// retained returns the TTL that a table's comment stands for, "" without one.
+// retained returns the TTL that a table's comment encodes, "" without one.
 func retained(comment string) string {
 	kept := schema{Options: Options{Retain: map[Class]time.Duration{}}}
 	if !strings.HasPrefix(comment, "retain:") {
 		return ""
 	}
 	for _, m := range keeps.FindAllStringSubmatch(comment, -1) {
-		days, _ := time.ParseDuration(m[2] + "h") // a comment of another's making is a difference
+		days, _ := time.ParseDuration(m[2] + "h") // a comment that custody did not write is a difference
 		kept.Retain[Class(m[1])] = 24 * days
 	}
 	ttl, _ := kept.retention()
@@ -191,7 +191,7 @@ func retained(comment string) string {
 
 var codec = regexp.MustCompile(` CODEC\(.*\)$`)
 
-// lines returns what a formatted CREATE TABLE says, line by line, without names that differ and what is the operator's.
+// lines returns the lines of a formatted CREATE TABLE, without names that differ and parts that the operator sets.
 func lines(create string) (all []string) {
 	for _, line := range strings.Split(create, "\n") {
 		line = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSpace(strings.ReplaceAll(line, "`", "")), ","), "()")
@@ -207,7 +207,7 @@ func lines(create string) (all []string) {
 	return all
 }
 
-// compareDefinitions says in what have differs from want.
+// compareDefinitions describes how have differs from want.
 func compareDefinitions(have, want []string) string {
 	if slices.Equal(have, want) {
 		return ""
@@ -220,11 +220,11 @@ func compareDefinitions(have, want []string) string {
 	}
 	for _, line := range have {
 		if !slices.Contains(want, line) {
-			what = append(what, "instead or beside: "+line)
+			what = append(what, "unexpected: "+line)
 		}
 	}
 	if len(what) == 0 {
-		return "its parts stand in another order"
+		return "its parts are in another order"
 	}
 	return strings.Join(what, "; ")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// TestClasses: docs/clickhouse.md has each kind of the table in the class in which its records are kept.
+// TestClasses: docs/clickhouse.md lists each kind of the table in the class of its records.
 func TestClasses(t *testing.T) {
 	b, err := os.ReadFile("../../docs/clickhouse.md")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// classOf is how long a record is kept, by its kind. A kind of tomorrow is evidence.
+// classOf returns the retention class of a kind. A kind of a later version is evidence.
 func classOf(kind audit.Kind) Class {
 	switch kind {
 	case audit.KindOutput:
@@ -22,10 +22,10 @@ func classOf(kind audit.Kind) Class {
 	return Evidence
 }
 
-// recordColumns are written of each record; "ingested" is the server's to give.
+// recordColumns are written for each record; the server sets "ingested".
 const recordColumns = "tenant, run, time, seq, leaf, class, root, kind, observer, step, proc, path, host, hash, secret, rule, salt, body"
 
-// rowBuffer gathers rows by column, which is how the driver and the server take them.
+// rowBuffer collects rows by column, as the driver and the server need them.
 type rowBuffer struct {
 	tenant, run, class, kind, observer, step, proc   []string
 	path, host, hash, secret, rule, leaf, root, salt []string
@@ -74,7 +74,7 @@ func fill(batch driver.Batch, columns ...any) error {
 	return nil
 }
 
-// token names the rows, so that the server takes an insert that is repeated once.
+// token identifies the rows, so that the server deduplicates a repeated insert.
 func (b *rowBuffer) token() string {
 	h := sha256.New()
 	for _, leaf := range b.leaf {
@@ -83,19 +83,19 @@ func (b *rowBuffer) token() string {
 	return string(h.Sum(nil))
 }
 
-// readColumns are read of each record. What was erased is not given out even
-// while its removal is under way: gone is an expression over a row.
+// readColumns are read of each record. Erased contents are not returned even
+// while their removal is in progress: gone is an expression over a row.
 const readColumns = "tenant, run, seq, time, leaf, root, gone, if(gone, '', kind), if(gone, '', observer), if(gone, '', step), if(gone, '', proc), " +
 	"if(gone, '', path), if(gone, '', host), if(gone, '', hash), if(gone, '', secret), if(gone, '', rule), " +
 	"if(gone, toFixedString('', 16), salt), if(gone, '', body)"
 
-// found is a row with the segment that it came with.
+// found is a row with the root of its segment.
 type found struct {
 	store.Row
 	leaf, root [32]byte
 }
 
-// scanRow reads readColumns, and what is selected behind them.
+// scanRow reads readColumns, and any columns selected after them.
 func scanRow(rows driver.Rows, more ...any) (found, error) {
 	var f found
 	var kind, observer, leaf, root, salt, body string

@@ -7,7 +7,7 @@ import (
 	driver "github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// database is a connection to a database, and what its tables are called. It is safe for concurrent use.
+// database is a connection to a database, with the names of its tables. It is safe for concurrent use.
 type database struct {
 	conn   driver.Conn
 	schema schema
@@ -17,12 +17,12 @@ func (d *database) exec(ctx context.Context, query string, args ...any) error {
 	return d.conn.Exec(ctx, query, args...)
 }
 
-// synchronous makes a mutation be waited for, on all replicas.
+// synchronous makes mutations wait for their completion on all replicas.
 func synchronous(ctx context.Context) context.Context {
 	return driver.Context(ctx, driver.WithSettings(driver.Settings{"mutations_sync": 2}))
 }
 
-// mutate changes the rows of a table for which a condition holds, and returns when that is done on all replicas. change
+// mutate changes the rows of a table for which a condition holds, and returns when all replicas have done it. change
 // is DELETE, or UPDATE with its assignments.
 func (d *database) mutate(ctx context.Context, table, change, where string) error {
 	parts, err := d.partitions(ctx, table, where)
@@ -38,8 +38,8 @@ func (d *database) mutate(ctx context.Context, table, change, where string) erro
 	return nil
 }
 
-// partitions returns the ids of those that have such rows: a mutation goes through
-// every part of the partitions it is not kept out of.
+// partitions returns the ids of the partitions with such rows: without a restriction a mutation rewrites
+// parts of all partitions.
 func (d *database) partitions(ctx context.Context, table, where string) (ids []string, err error) {
 	rows, err := d.conn.Query(ctx, "SELECT DISTINCT _partition_id FROM "+table+" WHERE "+where)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *database) partitions(ctx context.Context, table, where string) (ids []s
 	return ids, rows.Err()
 }
 
-// Codes of ClickHouse's errors.
+// Error codes of ClickHouse.
 const (
 	unknownTable    = 60
 	unknownDatabase = 81

@@ -14,15 +14,15 @@ func (s *Store) Erase(ctx context.Context, tenant, run string, seq uint64) error
 	return s.EraseAll(ctx, tenant, run, seq)
 }
 
-// EraseAll removes what records of a run said, and keeps their places, times and
-// leaves. The summary of the run becomes what the rest of its records says. The
-// errors are store.ErrNotFound and store.ErrNoRecord, and then nothing is erased.
+// EraseAll erases the contents of records of a run, and keeps their seqs, times and
+// leaves. The summary of the run is computed from its remaining records. If the
+// error is store.ErrNotFound or store.ErrNoRecord, nothing is erased.
 //
-//	there --noted in erasures--> not read any more --parts rewritten--> erased
+//	stored --noted in erasures--> no longer returned --parts rewritten--> erased
 //
-// Parts that have such a record are rewritten (a mutation), which is waited for. The old parts stay on the disk for
-// old_parts_lifetime, one minute, until the server removes their files. Blocks that the file system has given up, and
-// back-ups, are not within its reach. When it failed or was killed in between, repeating it does the rest.
+// EraseAll rewrites the parts with such a record (a mutation) and waits for that. The old parts stay on disk for
+// old_parts_lifetime, one minute, until the server removes their files. It cannot erase free blocks of the file system,
+// nor backups. If it failed or was killed, repeating it completes the erasure.
 func (s *Store) EraseAll(ctx context.Context, tenant, run string, seqs ...uint64) error {
 	if err := s.eraser.erase(ctx, tenant, run, seqs); err != nil {
 		return fmt.Errorf("erase of run %.140q: %w", run, err)
@@ -30,7 +30,7 @@ func (s *Store) EraseAll(ctx context.Context, tenant, run string, seqs ...uint64
 	return nil
 }
 
-// eraser takes out of the database what records said.
+// eraser erases the contents of records in the database.
 type eraser struct {
 	db         *database
 	reader     reader
@@ -62,7 +62,7 @@ func (e eraser) erase(ctx context.Context, tenant, run string, seqs []uint64) er
 	return e.refold(ctx, key, seqs)
 }
 
-// wantRecords fails unless all the records are there, erased or not.
+// wantRecords fails unless all the records exist, erased or not.
 func (e eraser) wantRecords(ctx context.Context, run runKey, seqs []uint64) error {
 	var have uint64
 	err := e.db.conn.QueryRow(ctx, "SELECT uniqExact(seq) FROM records WHERE "+of(run, seqs)).Scan(&have)
@@ -88,15 +88,15 @@ func count(seqs []uint64) uint64 {
 	return uint64(len(different))
 }
 
-// of is the condition for records of a run.
+// of returns the condition for records of a run.
 func of(run runKey, seqs []uint64) string {
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(seqs)), ", "), "[]")
 	return fmt.Sprintf("tenant = %s AND run = %s AND seq IN (%s)", quote(run.tenant), quote(run.run), list)
 }
 
-// emptyRows rewrites the parts that have the records, copies that are not merged yet included.
+// emptyRows rewrites the parts that contain the records, including copies that are not merged yet.
 func (e eraser) emptyRows(ctx context.Context, run runKey, seqs []uint64) error {
-	for range 3 { // an ingester may bring another copy meanwhile
+	for range 3 { // an ingester may insert another copy concurrently
 		left, err := e.unerased(ctx, run, seqs)
 		if err != nil || left == 0 {
 			return err
@@ -165,8 +165,8 @@ func (e eraser) refoldSpan(ctx context.Context, run runKey, first, last uint64) 
 	return e.db.mutate(ctx, "segments", "UPDATE "+set, where)
 }
 
-// eraseLate erases again what was erased while the batch was on its way, or when an
-// erasure or an ingest before it was killed. A marker that was written may have a summary of before.
+// eraseLate erases again what was erased during the ingest of the batch, or by an erasure or during an
+// ingest that was killed. A marker that was written may have the summary from before the erasure.
 func (e eraser) eraseLate(ctx context.Context, batch []*segment, k *known, marked bool) error {
 	now, err := e.lookup.readErasures(ctx, batch)
 	if err != nil {
@@ -193,11 +193,11 @@ func (e eraser) eraseLate(ctx context.Context, batch []*segment, k *known, marke
 	return nil
 }
 
-// unerased counts the rows of the records that still say something.
+// unerased counts the rows of the records that still have contents.
 func (e eraser) unerased(ctx context.Context, run runKey, seqs []uint64) (rows uint64, err error) {
 	err = e.db.conn.QueryRow(ctx, "SELECT count() FROM records WHERE "+of(run, seqs)+unerased).Scan(&rows)
 	return rows, err
 }
 
-// unerased is the rest of a condition; the ingesting user may not read bodies.
+// unerased is the last part of a condition; the ingesting user may not read bodies.
 const unerased = " AND kind != ''"

@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestErasedOnDisk: what a record said is in no part that is in use, in no column and no copy, once
-// Erase has returned; and in no file once the server has removed the old parts.
+// TestErasedOnDisk: when Erase has returned, the contents of a record are in no active part, in no column and no copy;
+// and in no file after the server has removed the old parts.
 func TestErasedOnDisk(t *testing.T) {
 	t.Parallel() // it waits for the server's cleaner
 	server := clickhousetest.Start(t)
@@ -61,7 +61,7 @@ func TestErasedOnDisk(t *testing.T) {
 		}
 		return paths
 	}
-	// Only the directories of parts in use are left in the end.
+	// Only the directories of active parts are left in the end.
 	var inUse, dirs []string
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		inUse = parts("active")
@@ -80,7 +80,7 @@ func TestErasedOnDisk(t *testing.T) {
 	}
 }
 
-// TestDocumentedStatements has the engine parse the statements of docs/clickhouse.md.
+// TestDocumentedStatements parses the statements of docs/clickhouse.md with the engine.
 func TestDocumentedStatements(t *testing.T) {
 	text, err := os.ReadFile("../../docs/clickhouse.md")
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// maxStamps is how often segments are stamped again before the server counts as too slow.
+// maxStamps bounds how often segments are stamped again before the server counts as too slow.
 const maxStamps = 5
 
-// feed is the table that lists the segments in the order in which they came.
+// feed is the table that lists the segments in the order of ingestion.
 type feed struct {
 	db     *database
 	settle time.Duration // Options.Settle
 }
 
-// add puts segments into the feed. Several processes stamp and commit concurrently, so that a stamp gives only
-// roughly the time when its row appears. The feed therefore stays Settle behind the server's clock, and a row is good
-// if it was visible long before the feed gets there: within half of Settle, by this process's clock. After a slower
-// commit there is a second row.
+// add adds segments to the feed. Several processes stamp and commit concurrently, so that a stamp is only
+// approximately the time when its row appears. Readers of the feed therefore stay Settle behind the server's clock, and a
+// row is reliable if it became visible within half of Settle, by this process's clock. After a slower
+// commit add inserts a second row.
 func (f feed) add(ctx context.Context, segs []*segment) error {
 	for range maxStamps {
 		begin := time.Now()
@@ -52,14 +52,14 @@ func (f feed) add(ctx context.Context, segs []*segment) error {
 	return fmt.Errorf("the server takes longer than %s to commit a row: the feed needs a greater Options.Settle", f.settle/2)
 }
 
-// stamp is the time of the server, and never before the latest stamp: a clock that
-// was set back must not put segments where the feed has already been.
+// stamp returns the time of the server, and never one before the latest stamp: a clock that
+// was set back must not put segments where readers of the feed have already been.
 func (f feed) stamp(ctx context.Context) (now time.Time, err error) {
 	err = f.db.conn.QueryRow(ctx, "SELECT greatest(now64(6, 'UTC'), max(stamp) + toIntervalMicrosecond(1)) FROM feed").Scan(&now)
 	return now, err
 }
 
-// Feed implements store.Store. Order is that of the stamps: see feed.add. At its end it
+// Feed implements store.Store. The order is that of the stamps: see feed.add. At the end of the feed it
 // waits, at most Settle, for segments that are not that old yet.
 func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref, error) {
 	behind, err := readCursor(after)
@@ -68,7 +68,7 @@ func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref,
 	}
 	deadline := time.Now().Add(s.feed.settle)
 	for {
-		left := time.Until(deadline) // before the question: what was there at the begin has settled by then
+		left := time.Until(deadline) // before the query: what existed at the beginning has settled by then
 		refs, younger, err := s.feed.read(ctx, behind, limit)
 		if err != nil {
 			return nil, fmt.Errorf("read feed: %w", err)
@@ -82,16 +82,16 @@ func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref,
 	}
 }
 
-// cursor is the place of a row of the feed.
+// cursor is the position of a row of the feed.
 type cursor struct {
 	stamp int64 // microseconds since 1970
 	id    string
 }
 
-// feedID distinguishes rows of one stamp, and orders them.
+// feedID distinguishes and orders rows with one stamp.
 const feedID = "hex(sipHash128(tenant, run, idx, first, last, count))"
 
-// read returns what has settled behind a place, and whether there is anything that has not.
+// read returns the settled rows after a position, and whether there are any that have not settled.
 func (f feed) read(ctx context.Context, behind cursor, limit int) (refs []store.Ref, younger bool, err error) {
 	from := fmt.Sprintf("fromUnixTimestamp64Micro(toInt64(%d), 'UTC')", behind.stamp)
 	query := fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, toUnixTimestamp64Micro(stamp), %s AS id,
@@ -128,7 +128,7 @@ func readCursor(text string) (c cursor, err error) {
 	number, id, _ := strings.Cut(text, "-")
 	c.stamp, err = strconv.ParseInt(number, 10, 64)
 	if raw, hexErr := hex.DecodeString(id); err != nil || hexErr != nil || len(raw) != 16 || c.stamp < 0 {
-		return c, fmt.Errorf("cursor %.40q is none of this store's", text)
+		return c, fmt.Errorf("cursor %.40q is not one of this store's", text)
 	}
 	c.id = strings.ToUpper(id)
 	return c, nil

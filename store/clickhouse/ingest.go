@@ -12,18 +12,18 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// segment is one on its way in, with what is taken from its frames.
+// segment is a segment during ingest, with values computed from its frames.
 type segment struct {
 	store.Segment
 	rootText string   // of the row, as a FixedString
 	digest   [32]byte // of the manifest
-	frames   [32]byte // of the numbers and leaves
+	frames   [32]byte // of the seqs and leaves
 	heads    []store.Head
 	leaves   [][32]byte
 }
 
-// Ingest implements store.Store. It costs a few round trips whatever the number of
-// segments, so give it many: 10,000 to 100,000 records, or what came in a second.
+// Ingest implements store.Store. It takes a few round trips regardless of the number of
+// segments, so pass it many: 10,000 to 100,000 records, or those of a second.
 func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
 	batch := make([]*segment, 0, len(segs))
 	for _, seg := range segs {
@@ -42,7 +42,7 @@ func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
 	return nil
 }
 
-// ingester takes segments in: see Store.
+// ingester ingests segments: see Store.
 type ingester struct {
 	lookup     lookup
 	insert     inserter
@@ -78,7 +78,7 @@ func (g ingester) ingest(ctx context.Context, batch []*segment) error {
 	return g.eraser.eraseLate(ctx, batch, k, marked)
 }
 
-// prepare checks a segment and takes from its frames all that is needed.
+// prepare checks a segment and computes what is needed from its frames.
 func prepare(seg store.Segment) (*segment, error) {
 	if err := seg.Check(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func prepare(seg store.Segment) (*segment, error) {
 	}
 	in := &segment{Segment: seg, rootText: string(seg.Root[:]), heads: heads, leaves: make([][32]byte, len(seg.Frames))}
 	in.digest = digest(seg.Manifest)
-	if len(seg.Frames) == 0 { // the bounds mean nothing, and are part of the row's key
+	if len(seg.Frames) == 0 { // the bounds have no meaning, and are part of the row's key
 		in.First, in.Last = 0, 0
 	}
 	frames := sha256.New()
@@ -104,7 +104,7 @@ func prepare(seg store.Segment) (*segment, error) {
 	return in, nil
 }
 
-// erase makes frames of what was erased since they were sealed.
+// erase replaces frames of records that were erased since they were sealed.
 func (in *segment) erase(gone map[place]bool) {
 	if len(gone) == 0 {
 		return
@@ -118,7 +118,7 @@ func (in *segment) erase(gone map[place]bool) {
 	}
 }
 
-// sort returns the rows that the store lacks, and of each segment how many of them are its.
+// sort returns the rows that the store lacks, and how many of them belong to each segment.
 func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) {
 	b, missing = new(rowBuffer), make([]int, len(batch))
 	total := 0
@@ -149,7 +149,7 @@ func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) 
 	return missing, b, nil
 }
 
-// verify looks whether what was inserted is there, and nothing else at its places.
+// verify checks that the inserted rows exist, and no others with their seqs.
 func (g ingester) verify(ctx context.Context, batch []*segment, k *known, b *rowBuffer) error {
 	whole, err := g.lookup.fingerprints(ctx, batch)
 	if err != nil || maps.Equal(whole, wanted(batch)) {
@@ -165,16 +165,16 @@ func (g ingester) verify(ctx context.Context, batch []*segment, k *known, b *row
 			return err
 		}
 		if again {
-			return errors.New("the server took rows and does not have them")
+			return errors.New("the server accepted rows and does not have them")
 		}
-		if err := g.insert.records(ctx, b, ""); err != nil { // it remembered the token, but has not the rows
+		if err := g.insert.records(ctx, b, ""); err != nil { // it remembers the token, but does not have the rows
 			return err
 		}
 	}
 }
 
-// compare reports whether records of the batch are missing in the database, and fails if there are others at their
-// places, unless the segment was taken before them.
+// compare reports whether the database lacks records of the batch. It fails if there are different ones with their
+// seqs, unless the segment was acknowledged before them.
 func compare(batch []*segment, have map[place][][32]byte, taken func(*segment) bool) (missing bool, err error) {
 	for _, in := range batch {
 		for i, f := range in.Frames {

@@ -17,11 +17,11 @@ type inserter struct{ db *database }
 
 const dedupToken = "insert_deduplication_token"
 
-// unheardOf makes an insert one that the server has not seen, whatever is in it. That
-// insert_deduplicate is 0 does not: some servers compare the rows all the same.
+// unheardOf returns a unique token, so that the server does not take an insert for a repeat. The setting
+// insert_deduplicate=0 does not suffice: some servers compare the rows regardless.
 func unheardOf() driver.Settings { return driver.Settings{dedupToken: rand.Text()} }
 
-// records adds rows; an insert whose token the server remembers is taken for a repeat. An empty token is none's.
+// records adds rows; the server drops an insert whose token it remembers. An empty token is never remembered.
 func (t inserter) records(ctx context.Context, b *rowBuffer, token string) error {
 	settings := unheardOf()
 	if token != "" {
@@ -40,12 +40,12 @@ func (t inserter) records(ctx context.Context, b *rowBuffer, token string) error
 const segmentColumns = "tenant, host, run, idx, first, last, count, root, digest, frames, manifest, first_time, last_seq, " +
 	"start, end, project, template, tier, mode, result, exit_code, findings, gaps, lost"
 
-// markers adds the rows of segments, with what each adds to the summary of its run.
+// markers adds the rows of segments, with their contributions to the summary of their run.
 func (t inserter) markers(ctx context.Context, segs []*segment, sums []store.Run) error {
 	if len(segs) == 0 {
 		return nil
 	}
-	// The server would take a marker that it has seen before for a repeat, though it is gone since.
+	// The server would drop a marker that it has seen before, even if it was deleted since.
 	ctx = driver.Context(ctx, driver.WithSettings(unheardOf()))
 	batch, err := t.db.conn.PrepareBatch(ctx, "INSERT INTO segments ("+segmentColumns+")")
 	if err != nil {
@@ -63,7 +63,7 @@ func (t inserter) markers(ctx context.Context, segs []*segment, sums []store.Run
 	return batch.Send()
 }
 
-// moment is nil for a time that is not there.
+// moment returns nil for a zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestKilledBetweenSteps ends an ingest and the server at each of its steps, with kill -9, and does it again: every
-// record is there once, counted once, and in the feed.
+// TestKilledBetweenSteps kills an ingest and the server at each of its steps with SIGKILL, and repeats the ingest: every
+// record is stored once, counted once, and in the feed.
 func TestKilledBetweenSteps(t *testing.T) {
 	server := clickhousetest.Start(t)
 	for i, stop := range []struct {
@@ -73,7 +73,7 @@ func (s *Store) ingestUpTo(ctx context.Context, batch []*segment, step int) erro
 	return s.feed.add(ctx, batch)
 }
 
-// wantOnce checks rows, summary, manifests and feed of a run, and that no row is there twice for readers.
+// wantOnce checks rows, summary, manifests and feed of a run, and that readers see each row once.
 func wantOnce(t *testing.T, s *Store, run string, segs []store.Segment) {
 	t.Helper()
 	storetest.WantRecords(t, s, run, segs)
@@ -109,16 +109,16 @@ func wantOnce(t *testing.T, s *Store, run string, segs []store.Segment) {
 	}
 }
 
-// TestKilledAtRandom kills the server again and again while two ingesters bring the same segments, grouped as it comes,
-// and retry until they are acknowledged. What was acknowledged is there after each restart, and at the end everything
-// is, once.
+// TestKilledAtRandom kills the server repeatedly while two ingesters insert the same segments in different groups,
+// and retry until they are acknowledged. What was acknowledged exists after each restart, and at the end everything
+// exists once.
 func TestKilledAtRandom(t *testing.T) {
 	const run, rounds = "r-k", 6
 	server := clickhousetest.Start(t)
 	segs := storetest.Run(run, 3000, 60)
 	o := Options{Settle: 3 * time.Second}
-	open(t, server.DSN("random"), o) // the schema is there before the first kill
-	var acknowledged atomic.Uint64   // the highest seq below which all were, by the ingester that is ahead
+	open(t, server.DSN("random"), o) // the schema exists before the first kill
+	var acknowledged atomic.Uint64   // all below this seq were acknowledged, by the faster ingester
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var ingesters sync.WaitGroup
@@ -143,7 +143,7 @@ func TestKilledAtRandom(t *testing.T) {
 	wantOnce(t, open(t, server.DSN("random"), o), run, segs)
 }
 
-// bring ingests segs in order, several at a time, each until it works.
+// bring ingests segs in order, several at a time, each until it succeeds.
 func bring(ctx context.Context, t *testing.T, dsn string, o Options, segs []store.Segment, random *rand.Rand, acknowledged *atomic.Uint64) {
 	for len(segs) > 0 && ctx.Err() == nil {
 		n := min(1+random.IntN(4), len(segs))
@@ -175,8 +175,8 @@ func once(ctx context.Context, dsn string, o Options, segs []store.Segment) erro
 	return errors.Join(s.Ingest(ctx, segs...), s.Close())
 }
 
-// TestForkAtOnce lets two segments with other bytes at the same places pass each
-// other's first look. Both are refused, and readers get one row of each place.
+// TestForkAtOnce makes two segments with other bytes at the same seqs pass each
+// other's first lookup. Both are refused, and readers get one row for each seq.
 func TestForkAtOnce(t *testing.T) {
 	server := clickhousetest.Start(t)
 	s := open(t, server.Fresh(), quick)
@@ -194,10 +194,10 @@ func TestForkAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ingestUpTo(t.Context(), []*segment{b}, 1); err != nil { // it saw nothing, and is not done yet
+	if err := s.ingestUpTo(t.Context(), []*segment{b}, 1); err != nil { // it found nothing, and is not finished
 		t.Fatal(err)
 	}
-	k := &known{leaves: map[place][32]byte{}, markers: map[runKey][]marker{}} // neither did we
+	k := &known{leaves: map[place][32]byte{}, markers: map[runKey][]marker{}} // this ingester found nothing either
 	_, rows, err := k.sort([]*segment{a})
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestForkAtOnce(t *testing.T) {
 			t.Errorf("after the rows: %v, want ErrConflict", err)
 		}
 	}
-	if err := s.ingester.insert.markers(t.Context(), []*segment{a}, []store.Run{store.NewRun("r-f")}); err != nil { // as if we had been acknowledged before
+	if err := s.ingester.insert.markers(t.Context(), []*segment{a}, []store.Run{store.NewRun("r-f")}); err != nil { // as if it had been acknowledged before
 		t.Fatal(err)
 	}
 	storetest.WantRecords(t, s, "r-f", []store.Segment{ours})
@@ -231,7 +231,7 @@ func TestForkAtOnce(t *testing.T) {
 	}
 }
 
-// TestTokenOutlivesRows: an insert token that the server remembers does not keep rows out that are gone.
+// TestTokenOutlivesRows: an insert token that the server remembers does not prevent that deleted rows are inserted again.
 func TestTokenOutlivesRows(t *testing.T) {
 	s := open(t, clickhousetest.Start(t).Fresh(), quick)
 	segs := storetest.Run("r-1", 50, 25)

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// place is where a record stands.
+// place is the position of a record.
 type place struct {
 	tenant, run string
 	seq         uint64
@@ -20,7 +20,7 @@ type place struct {
 // runKey is a run of a tenant.
 type runKey struct{ tenant, run string }
 
-// marker is a segment's row, as far as ingest needs it.
+// marker is a segment's row, with the fields that ingest needs.
 type marker struct {
 	index, first, last, count uint64
 	digest, frames            [32]byte // of the manifest, of the records
@@ -37,10 +37,10 @@ type known struct {
 
 func digest(manifest []byte) [32]byte { return sha256.Sum256(manifest) }
 
-// lookup reads what the database has at the places of a batch.
+// lookup reads the database at the positions of a batch.
 type lookup struct{ db *database }
 
-// look reads what there is of the batch's runs, and ends in ErrConflict where that contradicts it.
+// look reads what the store has of the batch's runs, and returns ErrConflict if it contradicts the batch.
 func (l lookup) look(ctx context.Context, batch []*segment) (*known, error) {
 	k := &known{leaves: map[place][32]byte{}, markers: map[runKey][]marker{}}
 	if err := l.readMarkers(ctx, batch, k); err != nil {
@@ -75,7 +75,7 @@ func (l lookup) look(ctx context.Context, batch []*segment) (*known, error) {
 	return k, nil
 }
 
-// span is what a batch has of a run.
+// span is the range of a batch's records and manifests of a run.
 type span struct {
 	*segment
 	lowest, highest uint64 // manifests
@@ -83,7 +83,7 @@ type span struct {
 	some            bool   // records
 }
 
-// spans returns those of the batch by run, and fails if it contradicts itself: a run has one tenant and host.
+// spans returns the spans of the batch by run. It fails if a run of the batch has two tenants or hosts.
 func spans(batch []*segment) (map[string]*span, error) {
 	all := map[string]*span{}
 	for _, in := range batch {
@@ -93,7 +93,7 @@ func spans(batch []*segment) (map[string]*span, error) {
 			all[in.Run] = sp
 		}
 		if sp.Tenant != in.Tenant || sp.Host != in.Host {
-			return nil, fmt.Errorf("run %s is said to be of two tenants or hosts: %w", in.Run, store.ErrConflict)
+			return nil, fmt.Errorf("run %s has two tenants or hosts: %w", in.Run, store.ErrConflict)
 		}
 		sp.lowest, sp.highest = min(sp.lowest, in.Index), max(sp.highest, in.Index)
 		if len(in.Frames) == 0 {
@@ -107,7 +107,7 @@ func spans(batch []*segment) (map[string]*span, error) {
 	return all, nil
 }
 
-// checkOwners fails if a run of the batch is another tenant's or host's.
+// checkOwners fails if a run of the batch belongs to another tenant or host.
 func (l lookup) checkOwners(ctx context.Context, runs map[string]*span) error {
 	quoted := make([]string, 0, len(runs))
 	for run := range runs {
@@ -130,7 +130,7 @@ func (l lookup) checkOwners(ctx context.Context, runs map[string]*span) error {
 	return rows.Err()
 }
 
-// readMarkers reads those segments of the batch's runs that have a manifest or records at the batch's places.
+// readMarkers reads the segments of the batch's runs that have a manifest or records at the batch's positions.
 func (l lookup) readMarkers(ctx context.Context, batch []*segment, k *known) error {
 	runs, err := spans(batch)
 	if err != nil {
@@ -165,7 +165,7 @@ func (l lookup) readMarkers(ctx context.Context, batch []*segment, k *known) err
 
 var noManifest = digest(nil)
 
-// checkManifests fails if another manifest is at the place of one of the batch's, in the store or in the batch.
+// checkManifests fails if the store or the batch has another manifest with the index of one of the batch's.
 func (k *known) checkManifests(batch []*segment) error {
 	type link struct {
 		runKey
@@ -202,7 +202,7 @@ func (k *known) marked(in *segment) bool {
 	return false
 }
 
-// needsMarker reports whether a segment whose records are all there, and that has no marker of its own, needs one: its
+// needsMarker reports whether a segment whose records all exist, and that has no marker, needs one: its
 // manifest is new, or no marker counts its records.
 func (k *known) needsMarker(in *segment) bool {
 	markers := k.markers[in.key()]
@@ -216,12 +216,12 @@ func (k *known) needsMarker(in *segment) bool {
 	return isNew
 }
 
-// add takes a segment as marked.
+// add adds a segment as marked.
 func (k *known) add(in *segment) {
 	k.markers[in.key()] = append(k.markers[in.key()], marker{in.Index, in.First, in.Last, uint64(len(in.Frames)), in.digest, in.frames})
 }
 
-// covered reports whether a marker counts the record. One that has holes proves nothing of a single seq.
+// covered reports whether a marker counts the record. A marker with holes does not prove that for a single seq.
 func covered(markers []marker, seq uint64) bool {
 	for _, m := range markers {
 		if m.count > 0 && m.first <= seq && seq <= m.last && m.count == m.last-m.first+1 {
@@ -231,7 +231,7 @@ func covered(markers []marker, seq uint64) bool {
 	return false
 }
 
-// ranges is the condition for the records of the batch, run by run. Neighbours are put together.
+// ranges returns the conditions for the records of the batch, by run. It merges adjacent ranges.
 func ranges(batch []*segment) []string {
 	var conditions []string
 	var last *segment
@@ -257,7 +257,7 @@ func ranges(batch []*segment) []string {
 	return conditions
 }
 
-// perQuery is how many ranges stand in one query, far below max_query_size.
+// perQuery is the number of ranges in one query, far below max_query_size.
 const perQuery = 500
 
 // eachRange calls do with conditions that together cover the records of the batch.
@@ -283,7 +283,7 @@ func (f *fingerprint) add(leaf [32]byte) {
 	f.b += binary.LittleEndian.Uint64(leaf[8:16])
 }
 
-// fingerprints returns those of the rows that are there, by run; a run without rows is not in it.
+// fingerprints returns the fingerprints of the existing rows, by run; it omits runs without rows.
 func (l lookup) fingerprints(ctx context.Context, batch []*segment) (map[runKey]fingerprint, error) {
 	all := map[runKey]fingerprint{}
 	err := eachRange(batch, func(where string) error {
@@ -307,7 +307,7 @@ func (l lookup) fingerprints(ctx context.Context, batch []*segment) (map[runKey]
 	return all, err
 }
 
-// wanted returns what the fingerprints of the batch's runs are when all went well.
+// wanted returns the expected fingerprints of the batch's runs.
 func wanted(batch []*segment) map[runKey]fingerprint {
 	all, disjoint := map[runKey]fingerprint{}, disjoint(batch)
 	seen := map[place]bool{}
@@ -330,7 +330,7 @@ func wanted(batch []*segment) map[runKey]fingerprint {
 	return all
 }
 
-// disjoint reports whether the segments of each run follow each other, as they mostly do.
+// disjoint reports whether the segments of each run do not overlap, which is the usual case.
 func disjoint(batch []*segment) bool {
 	last := map[runKey]uint64{}
 	for _, in := range batch {
@@ -345,7 +345,7 @@ func disjoint(batch []*segment) bool {
 	return true
 }
 
-// readLeaves returns the different leaves at the places of the batch's records.
+// readLeaves returns the distinct leaves at the positions of the batch's records.
 func (l lookup) readLeaves(ctx context.Context, batch []*segment) (map[place][][32]byte, error) {
 	all := map[place][][32]byte{}
 	err := eachRange(batch, func(where string) error {
@@ -367,7 +367,7 @@ func (l lookup) readLeaves(ctx context.Context, batch []*segment) (map[place][][
 	return all, err
 }
 
-// readErasures returns which records of the batch's runs were erased.
+// readErasures returns the erased records of the batch's runs.
 func (l lookup) readErasures(ctx context.Context, batch []*segment) (map[place]bool, error) {
 	var gone map[place]bool
 	err := eachRange(batch, func(where string) error {

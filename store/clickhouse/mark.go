@@ -6,8 +6,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// mark puts the segments that are new into the feed and writes their markers. missing has how many records of each were
-// new.
+// mark adds the new segments to the feed and writes their markers. missing is the number of new records of each
+// segment.
 func (g ingester) mark(ctx context.Context, batch []*segment, missing []int, k *known) (marked bool, err error) {
 	var fresh, unmarked []*segment
 	for i, in := range batch {
@@ -34,8 +34,8 @@ func (g ingester) mark(ctx context.Context, batch []*segment, missing []int, k *
 	return true, g.insert.markers(ctx, unmarked, sums)
 }
 
-// summaries returns what each of the fresh segments adds to the summary of its run. A frame that
-// comes erased may be whole in the store, so that then its rows are asked.
+// summaries returns the contribution of each new segment to the summary of its run. A frame that
+// arrives erased may be complete in the store, so that then its rows are read.
 func (g ingester) summaries(ctx context.Context, fresh, batch []*segment, missing []int) ([]store.Run, error) {
 	sums := make([]store.Run, len(fresh))
 	for i, in := range fresh {
@@ -64,7 +64,7 @@ func erased(in *segment) bool {
 	return false
 }
 
-// rowsBefore reports whether some records of in were there before it.
+// rowsBefore reports whether some records of in existed before it.
 func rowsBefore(in *segment, batch []*segment, missing []int) bool {
 	for i, other := range batch {
 		if other == in {

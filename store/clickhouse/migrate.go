@@ -11,32 +11,32 @@ import (
 	driver "github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// Migration N of the sorted files takes the schema from version N-1 to N. A released file is never changed, only
+// Migration N of the sorted files migrates the schema from version N-1 to N. A released file is never changed, only
 // followed by another. ClickHouse has no transactions over DDL: each statement can be repeated, and the version is
-// written when all of a file's have worked, so that a migration that was interrupted, or that several processes do
-// concurrently, ends the same.
+// written when all statements of a file have succeeded, so that a migration that was interrupted, or that several
+// processes run concurrently, has the same result.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// TooNewError means that a later Custody has changed the schema.
+// TooNewError: a later version of Custody has changed the schema.
 type TooNewError struct{ Have, Known int }
 
 // Error implements error.
 func (e *TooNewError) Error() string {
-	return fmt.Sprintf("the store has schema %d, this custody knows up to %d", e.Have, e.Known)
+	return fmt.Sprintf("the store has schema %d, this version of custody supports up to %d", e.Have, e.Known)
 }
 
-// Hint returns what to do about it.
-func (e *TooNewError) Hint() string { return "use the newer custody that wrote this store" }
+// Hint returns the remedy.
+func (e *TooNewError) Hint() string { return "use the newer version of custody that wrote this store" }
 
-// migrateFor is how long a process keeps trying while others change the same tables.
+// migrateFor bounds how long a process retries while others change the same tables.
 const migrateFor = 30 * time.Second
 
-// migrator brings the schema up to date.
+// migrator migrates the schema.
 type migrator struct{ db *database }
 
-// run makes the database if there is none, and brings the tables to what the options ask for.
+// run creates the database if it does not exist, and migrates the tables to the schema of the options.
 func (m migrator) run(ctx context.Context, o *driver.Options) error {
 	err := m.db.conn.Ping(ctx)
 	if isCode(err, unknownDatabase) {
@@ -79,8 +79,8 @@ func (m migrator) migrateTo(ctx context.Context, files []string, have int) error
 	return err
 }
 
-// apply runs a file's statements, each until it works or time is over: another
-// process that is at the same one makes it fail for a while.
+// apply runs a file's statements and retries each until it succeeds or the time is over: it fails while another
+// process runs the same one.
 func (m migrator) apply(ctx context.Context, file string, version int) error {
 	statements, err := m.db.schema.statements(file)
 	if err != nil {
@@ -103,7 +103,7 @@ func (m migrator) apply(ctx context.Context, file string, version int) error {
 	return nil
 }
 
-// version is that of the schema, 0 where there are no tables.
+// version returns the version of the schema, 0 if there are no tables.
 func (m migrator) version(ctx context.Context) (int, error) {
 	var have uint32
 	err := m.db.conn.QueryRow(ctx, "SELECT max(version) FROM "+m.db.schema.local("schema_versions")).Scan(&have)
@@ -113,7 +113,7 @@ func (m migrator) version(ctx context.Context) (int, error) {
 	return int(have), err
 }
 
-// createDatabase makes the DSN's database unless it is there.
+// createDatabase creates the DSN's database if it does not exist.
 func createDatabase(ctx context.Context, o driver.Options, on string) error {
 	database := o.Auth.Database
 	o.Auth.Database = ""
@@ -124,8 +124,8 @@ func createDatabase(ctx context.Context, o driver.Options, on string) error {
 	return errors.Join(db.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+name(database)+on), db.Close())
 }
 
-// retain makes the tables keep records for Options.Retain, unless they do already. The times of existing parts are
-// computed again, in the background.
+// retain sets the tables' retention to Options.Retain, unless it is set already. The server computes the times of
+// existing parts again, in the background.
 func (m migrator) retain(ctx context.Context) error {
 	if m.db.schema.Retain == nil {
 		return nil

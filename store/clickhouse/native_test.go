@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// oldRecords is as much of the table as a server of 2018 can have: seconds for time, no codecs,
+// oldRecords is the table without what a server of 2018 lacks: seconds for time, no codecs,
 // no LowCardinality, no retention, no indexes.
 const oldRecords = `CREATE TABLE records (
 	tenant String, run String, time DateTime, seq UInt64, leaf FixedString(32),
@@ -21,16 +21,16 @@ const oldRecords = `CREATE TABLE records (
 	salt FixedString(16), body String
 ) ENGINE = ReplacingMergeTree PARTITION BY (toDate(ingested), class) ORDER BY (tenant, run, time, seq, leaf)`
 
-// TestNativeProtocol sends our batches to a real server over the native protocol and reads back
-// exactly what was sent. It covers the connection, the column list, the blocks and the reading of our
-// bytes, and the end of a connection. What that server has not, it does not: the schema's
-// types, deduplication, parameters, projections, retention, erasure; TestSuite has those over HTTP.
+// TestNativeProtocol sends batches to a real server over the native protocol and reads back
+// exactly what was sent. It covers the connection, the column list, the blocks, the reading of
+// bytes, and the end of a connection. It does not cover what that server lacks: the schema's
+// types, deduplication, parameters, projections, retention, erasure; TestSuite covers those over HTTP.
 func TestNativeProtocol(t *testing.T) {
 	o, err := parse(clickhousetest.StartOld(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(o.Settings) // those of our time are not known there
+	clear(o.Settings) // the server does not support current settings
 	db, err := driver.Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestNativeProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := storetest.Events(5000)
-	for i, text := range storetest.AnyText() { // in the place of a line of output
+	for i, text := range storetest.AnyText() { // instead of a line of output
 		exec := *events[4].Exec
 		exec.Exe = text
 		events[2+4*i].Kind, events[2+4*i].Output, events[2+4*i].Exec = audit.KindExec, nil, &exec

@@ -14,50 +14,50 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Options are what a DSN does not say. The zero value is right for one server.
+// Options are options outside the DSN. The zero value is right for one server.
 type Options struct {
-	// Retain is for how long records of a class are kept, by the day of their ingest, in whole
-	// days; a class that is not named is kept for ever. nil leaves what the tables have: only
-	// one of the programs that share a database has to know it.
+	// Retain is how long records of a class are kept, from the day of their ingest, in whole
+	// days; a class that is not listed is kept indefinitely. nil leaves the tables' setting: only
+	// one of the programs that share a database needs to set it.
 	Retain map[Class]time.Duration
 	// Cluster is the name of a cluster in the servers' configuration. With it all tables are
-	// made ON CLUSTER and replicated; the servers' macros {shard} and {replica} name the replicas.
+	// created ON CLUSTER and replicated; the servers' macros {shard} and {replica} name the replicas.
 	Cluster string
 	// KeeperPath is the path of the replicas in Keeper, "" for /clickhouse/tables/{shard}/DATABASE/TABLE.
 	KeeperPath string
-	// Sharded puts a Distributed table over each replicated one: a run is whole on one shard.
+	// Sharded creates a Distributed table over each replicated one: all rows of a run are on one shard.
 	Sharded bool
-	// Settle is how long after its stamp a segment comes into the feed: more than a commit
-	// takes and than the servers' clocks differ. 0 means 5 s.
+	// Settle is how long after its stamp a segment appears in the feed: more than the duration of a commit
+	// and the difference of the servers' clocks. 0 means 5 s.
 	Settle time.Duration
 }
 
 const defaultSettle = 5 * time.Second
 
-// Class says for how long a record is kept; Options.Retain gives the time. docs/clickhouse.md has the kinds.
+// Class determines how long a record is kept; Options.Retain has the time. docs/clickhouse.md lists the kinds.
 type Class string
 
 // The classes of records.
 const (
 	Output   Class = "output"   // what steps wrote to their terminals
 	Activity Class = "activity" // what processes did: exec, exit, file, dns, flow, http
-	Evidence Class = "evidence" // all else: runs, steps, policies, credentials, findings, gaps, ...
+	Evidence Class = "evidence" // everything else: runs, steps, policies, credentials, findings, gaps, ...
 )
 
-// Classes returns all of them.
+// Classes returns all classes.
 func Classes() []Class { return []Class{Output, Activity, Evidence} }
 
 func (o Options) check() error {
 	for class, keep := range o.Retain {
 		if class != Output && class != Activity && class != Evidence {
-			return fmt.Errorf("%q is no class of records: output, activity and evidence are", class)
+			return fmt.Errorf("%q is not a class of records: want output, activity or evidence", class)
 		}
 		if keep < 24*time.Hour || keep%(24*time.Hour) != 0 {
 			return fmt.Errorf("class %s cannot be kept for %s: retention is in whole days, at least one", class, keep)
 		}
 	}
 	if o.Sharded && o.Cluster == "" {
-		return errors.New("shards need the name of a cluster")
+		return errors.New("sharding needs the name of a cluster")
 	}
 	if o.Settle < 0 {
 		return fmt.Errorf("settle is %s", o.Settle)
@@ -65,12 +65,12 @@ func (o Options) check() error {
 	return nil
 }
 
-// parse reads a DSN of clickhouse-go, native (clickhouse://) or http(s)://, with three
-// parameters more, the names of PEM files: ca (who signed the server's certificate), cert and key.
+// parse parses a DSN of clickhouse-go, native (clickhouse://) or http(s)://, with three
+// additional parameters, the names of PEM files: ca (of the server's certificate), cert and key.
 func parse(dsn string) (*driver.Options, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return nil, errors.New("the ClickHouse DSN is no URL") // the error would tell the password
+		return nil, errors.New("the ClickHouse DSN is not a URL") // the parser's error would contain the password
 	}
 	files := u.Query()
 	rest := u.Query()
@@ -88,7 +88,7 @@ func parse(dsn string) (*driver.Options, error) {
 	if err := useFiles(o, files); err != nil {
 		return nil, err
 	}
-	// An insert is answered when it is in a part on disk, not when a buffer has it.
+	// An insert is answered when it is in a part on disk, not when it is buffered.
 	o.Settings["async_insert"] = 0
 	o.Settings["insert_deduplicate"] = 1
 	return o, nil
@@ -100,7 +100,7 @@ func useFiles(o *driver.Options, files url.Values) error {
 		return nil
 	}
 	if o.TLS == nil {
-		return errors.New("the ClickHouse DSN names certificates, and has no secure=true")
+		return errors.New("the ClickHouse DSN names certificates but lacks secure=true")
 	}
 	o.TLS.MinVersion = tls.VersionTLS12
 	if ca != "" {
@@ -124,12 +124,12 @@ func useFiles(o *driver.Options, files url.Values) error {
 	return nil
 }
 
-// quote writes s as a literal of ClickHouse's SQL.
+// quote formats s as a string literal of ClickHouse's SQL.
 func quote(s string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\x00", `\0`).Replace(s) + "'"
 }
 
-// name writes s as an identifier.
+// name formats s as an identifier.
 func name(s string) string {
 	return "`" + strings.NewReplacer(`\`, `\\`, "`", "\\`").Replace(s) + "`"
 }

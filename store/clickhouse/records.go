@@ -14,12 +14,12 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// windowRows is about how many rows the server sorts at a time. Rows lie by time, and
-// almost by seq, so that a window of seq is a few neighbouring granules.
+// windowRows is the approximate number of rows that the server sorts at a time. Rows are stored by time, and so
+// almost by seq: a window of seqs is a few adjacent granules.
 const windowRows = 50000
 
-// Records implements store.Store. A long run is read in several queries: what is
-// taken in meanwhile may be seen.
+// Records implements store.Store. It reads a long run in several queries, and may see rows that are
+// ingested meanwhile.
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return s.reader.all(ctx, q)
 }
@@ -36,8 +36,8 @@ func (r reader) all(ctx context.Context, q store.Query) iter.Seq2[store.Row, err
 	}
 }
 
-// errStop ends a reading because the reader has enough.
-var errStop = errors.New("the reader has enough")
+// errStop ends a query because the caller has stopped.
+var errStop = errors.New("the caller has stopped")
 
 func (r reader) each(ctx context.Context, q store.Query, yield func(store.Row, error) bool) error {
 	run, err := r.keyOf(ctx, q.Tenant, q.Run)
@@ -79,7 +79,7 @@ func (r reader) each(ctx context.Context, q store.Query, yield func(store.Row, e
 	return nil
 }
 
-// windowWidth is for how many seqs about as many rows are there as are wanted.
+// windowWidth returns the number of seqs that have about the wanted number of rows.
 func windowWidth(rows, from, to uint64, limit int) uint64 {
 	want := uint64(windowRows)
 	if limit > 0 && limit < windowRows {
@@ -100,7 +100,7 @@ func (r reader) window(ctx context.Context, run runKey, with, where string, firs
 	}
 	defer rows.Close()
 	n := 0
-	var same []found // rows of one seq: one, or a fork
+	var same []found // rows with one seq: one, or a fork
 	give := func() error {
 		if len(same) == 0 || n == limit {
 			return nil
@@ -164,17 +164,17 @@ func (r reader) choose(ctx context.Context, run runKey, same []found) (found, er
 			return f, nil
 		}
 	}
-	return same[0], nil // they are ordered by leaf
+	return same[0], nil // ordered by leaf
 }
 
-// gone defines what readColumns call gone: that a record was erased, or is about to be. of narrows the erasures.
+// gone defines the expression gone of readColumns: a record was erased, or its erasure is pending. of narrows the erasures.
 func gone(of string) string {
 	return "WITH (kind = '' OR (tenant, run, seq) GLOBAL IN (SELECT tenant, run, seq FROM erasures WHERE " + of + ")) AS gone "
 }
 
 func recordsWhere(run runKey, q store.Query) string {
 	where := []string{fmt.Sprintf("tenant = %s AND run = %s", quote(run.tenant), quote(run.run))}
-	if q.AfterSeq > 0 { // a log may count from 0
+	if q.AfterSeq > 0 { // seqs may begin at 0
 		where = append(where, fmt.Sprintf("seq > %d", q.AfterSeq))
 	}
 	return strings.Join(append(append(where, ofKinds(q.Kinds)...), timesBetween("time", q.From, q.To)...), " AND ")
@@ -195,7 +195,7 @@ func kindIn(kinds []audit.Kind) string {
 	return "kind IN (" + strings.Join(quoted, ", ") + ")"
 }
 
-// classesOf is where records of the kinds are; what an older Custody took in before it knew a kind is evidence.
+// classesOf returns the classes of records of the kinds; records that an older Custody ingested before it knew a kind are evidence.
 func classesOf(kinds []audit.Kind) []Class {
 	classes := []Class{Evidence}
 	for _, k := range kinds {
@@ -206,7 +206,7 @@ func classesOf(kinds []audit.Kind) []Class {
 	return classes
 }
 
-// ofClasses is a condition that keeps a query out of the partitions of other classes; nil is all of them.
+// ofClasses returns a condition that excludes the partitions of other classes; nil means all.
 func ofClasses(classes []Class) string {
 	if len(classes) == 0 {
 		return "1"
@@ -228,7 +228,7 @@ func timesBetween(column string, from, to time.Time) (where []string) {
 	return where
 }
 
-// instant writes t, or the nearest that a record can have.
+// instant formats t, or the nearest time that a record can have.
 func instant(t time.Time) string {
 	ns := t.UnixNano()
 	if y := t.Year(); y < 1970 {
@@ -239,7 +239,7 @@ func instant(t time.Time) string {
 	return fmt.Sprintf("fromUnixTimestamp64Nano(toInt64(%d), 'UTC')", ns)
 }
 
-// keyOf is the run of the tenant that is asked for. Where any is, it finds whose the run is; see tenantOf.
+// keyOf returns the key of the tenant's run. If any tenant is allowed, it finds the run's tenant; see tenantOf.
 func (r reader) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
 	if tenant != "" {
 		return runKey{tenantName(tenant), run}, nil
@@ -248,8 +248,8 @@ func (r reader) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
 	return runKey{have, run}, err
 }
 
-// tenantOf returns the tenant of a run. The error is store.ErrNotFound, or ErrAmbiguous where several tenants have one
-// of that name: then the caller has to name the tenant.
+// tenantOf returns the tenant of a run. The error is store.ErrNotFound, or ErrAmbiguous if several tenants have a run
+// with that name: then the caller must name the tenant.
 func (r reader) tenantOf(ctx context.Context, run string) (string, error) {
 	rows, err := r.db.conn.Query(ctx, "SELECT DISTINCT tenant FROM segments WHERE run = "+quote(run)+" LIMIT 2")
 	if err != nil {
@@ -270,7 +270,7 @@ func (r reader) tenantOf(ctx context.Context, run string) (string, error) {
 	case len(tenants) == 0:
 		return "", fmt.Errorf("%w: %.140q", store.ErrNotFound, run)
 	case len(tenants) > 1:
-		return "", fmt.Errorf("run %.140q is of several tenants: %w", run, store.ErrAmbiguous)
+		return "", fmt.Errorf("run %.140q belongs to several tenants: %w", run, store.ErrAmbiguous)
 	}
 	return tenants[0], nil
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// repairs is how often rows are read and repaired before another process counts as changing them.
+// repairs bounds how often rows are read and repaired before another process counts as changing them.
 const repairs = 4
 
 // Repair implements store.Store:
 //
-//	plan ---- what is there, row by row: nothing to do ends here
+//	plan ---- compares row by row: if nothing differs, the repair ends here
 //	|
-//	feed ---- the segment is in the feed again, first, so that no kill can prevent that
-//	rows ---- right ones are added, beside those that are not: there is no moment without any
-//	marker -- the right one is added, beside those that are not
-//	remove -- what is not right, by the hash that the server has of it, so that right rows and those
-//	|         that others bring meanwhile stay (a mutation, which is waited for)
+//	feed ---- adds the segment to the feed again, first, so that no kill can prevent that
+//	rows ---- adds correct rows in addition to wrong ones: there is always a row
+//	marker -- adds the correct marker in addition to wrong ones
+//	remove -- removes wrong rows, by their hash on the server, so that correct rows and those
+//	|         that others insert concurrently stay (a mutation, for which it waits)
 //	plan again
 //
-// Killed anywhere, the plan of the next Repair finds what is left to do.
+// After a kill at any point, the next Repair plans the remaining work.
 func (s *Store) Repair(ctx context.Context, seg store.Segment) error {
 	err := seg.CheckSigned()
 	var in *segment
@@ -41,7 +41,7 @@ func (s *Store) Repair(ctx context.Context, seg store.Segment) error {
 	return nil
 }
 
-// repairer makes the rows of segments what they should be.
+// repairer corrects the rows of segments.
 type repairer struct {
 	db       *database
 	lookup   lookup
@@ -83,8 +83,8 @@ func (r repairer) repair(ctx context.Context, in *segment) error {
 	return errors.New("the rows keep changing: stop what writes to the database, and repeat the repair")
 }
 
-// repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed again if the
-// feed's reader may have got there before the rows.
+// repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed again if a
+// reader of the feed may have been there before the rows.
 func (r repairer) repaired(ctx context.Context, in *segment, k *known, begin time.Time, changed bool) error {
 	if changed && time.Since(begin) > r.feed.settle/2 {
 		if err := r.feed.add(ctx, []*segment{in}); err != nil {
@@ -94,13 +94,13 @@ func (r repairer) repaired(ctx context.Context, in *segment, k *known, begin tim
 	return r.eraser.eraseLate(ctx, []*segment{in}, k, changed)
 }
 
-// plan is what a repair has to do.
+// plan is the work of a repair.
 type plan struct {
 	rows       rowBuffer // to be added
-	seqs       []uint64  // of rows that are not right, or missing
-	badRows    []string  // by their hash
-	sum        store.Run // what the marker has to say
-	marker     bool      // it is to be added
+	seqs       []uint64  // of rows that are wrong or missing
+	badRows    []string  // by hash
+	sum        store.Run // correct contents of the marker
+	marker     bool      // add it
 	badMarkers []string
 }
 
@@ -108,7 +108,7 @@ func (p *plan) empty() bool {
 	return len(p.rows.seq) == 0 && len(p.badRows) == 0 && !p.marker && len(p.badMarkers) == 0
 }
 
-// errNew: the store has no manifest at the segment's place.
+// errNew: the store has no manifest with the segment's index.
 var errNew = errors.New("new")
 
 func (r repairer) plan(ctx context.Context, in *segment, k *known) (*plan, error) {
@@ -137,7 +137,7 @@ func (r repairer) plan(ctx context.Context, in *segment, k *known) (*plan, error
 	return p, nil
 }
 
-// planRows compares the rows with what has to be there.
+// planRows compares the rows with the correct ones.
 func (p *plan) planRows(in *segment, k *known, have map[uint64][]storedRow) error {
 	for i, f := range in.Frames {
 		rows := have[f.Seq]
@@ -177,13 +177,13 @@ func (p *plan) planRows(in *segment, k *known, have map[uint64][]storedRow) erro
 	return nil
 }
 
-// storedRow is a row as it is in the database, however it was altered.
+// storedRow is a row as in the database, whatever was altered.
 type storedRow struct {
 	found
 	class, hash string
 }
 
-// chosen returns the record that the rows of one seq stand for: erased, if one of them is, else the one with the leaf,
+// chosen returns the record that the rows with one seq represent: erased, if one of them is, else the one with the leaf,
 // if there is one.
 func chosen(rows []storedRow, leaf [32]byte) (frame store.Frame, at time.Time) {
 	for _, r := range rows {
@@ -197,7 +197,7 @@ func chosen(rows []storedRow, leaf [32]byte) (frame store.Frame, at time.Time) {
 	return frame, at
 }
 
-// is reports whether r is the row of a frame. The segment that it came with, by its root, does not matter.
+// is reports whether r is the row of a frame. It ignores the root of its segment.
 func (r storedRow) is(tenant string, f store.Frame, h store.Head, leaf [32]byte) bool {
 	erased := f.Erased != nil
 	return r.Tenant == tenant && r.leaf == leaf && (erased || r.class == string(classOf(h.Kind))) &&
@@ -206,7 +206,7 @@ func (r storedRow) is(tenant string, f store.Frame, h store.Head, leaf [32]byte)
 
 const rowHash = "hex(sipHash128(tenant, run, time, seq, leaf, toString(class), kind, observer, step, proc, path, host, hash, secret, rule, salt, body))"
 
-// rowsAt reads all rows between the segment's bounds, copies that are not merged yet included, by seq.
+// rowsAt reads all rows between the segment's bounds, including copies that are not merged yet, by seq.
 func (r repairer) rowsAt(ctx context.Context, in *segment) (map[uint64][]storedRow, error) {
 	rows, err := r.db.conn.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, toUInt8(0), kind, observer, step, proc, path, host, hash, secret, rule, "+
 		"salt, body, toString(class), "+rowHash+" FROM records WHERE "+in.bounds())
@@ -221,7 +221,7 @@ func (r repairer) rowsAt(ctx context.Context, in *segment) (map[uint64][]storedR
 		if err != nil {
 			return nil, err
 		}
-		if r.found = f; f.Kind == "" { // what it still says is compared all the same
+		if r.found = f; f.Kind == "" { // remaining contents are compared too
 			r.Erased = &f.leaf
 		}
 		all[f.Seq] = append(all[f.Seq], r)
@@ -244,7 +244,7 @@ type storedMarker struct {
 	findings, gaps, lost                        uint64
 }
 
-// is reports whether m is what mark writes for the segment.
+// is reports whether m is the marker that mark writes for the segment.
 func (m storedMarker) is(in *segment, sum store.Run) bool {
 	return m.first == in.First && m.last == in.Last && m.count == uint64(len(in.Frames)) && m.root == in.rootText &&
 		m.digest == string(in.digest[:]) && m.frames == string(in.frames[:]) && m.lastSeq == sum.LastSeq &&
@@ -259,7 +259,7 @@ func sameTime(a, b *time.Time) bool { return (a == nil) == (b == nil) && (a == n
 
 const markerHash = "hex(sipHash128(toString(tuple(" + segmentColumns + "))))"
 
-// markersAt reads the markers at the segment's place. The error is errNew if none has a manifest,
+// markersAt reads the markers with the segment's index. The error is errNew if none has a manifest,
 // store.ErrConflict if one has another.
 func (r repairer) markersAt(ctx context.Context, in *segment) (all []storedMarker, err error) {
 	rows, err := r.db.conn.Query(ctx, "SELECT first, last, count, root, digest, frames, manifest, first_time, last_seq, start, end, project, template, tier, mode, "+
@@ -287,7 +287,7 @@ func (r repairer) markersAt(ctx context.Context, in *segment) (all []storedMarke
 	return all, rows.Err()
 }
 
-// markers is the condition for those with a manifest at the segment's place.
+// markers returns the condition for those with a manifest and the segment's index.
 func (in *segment) markers() string {
 	return fmt.Sprintf("tenant = %s AND run = %s AND idx = %d AND manifest != ''", quote(in.Tenant), quote(in.Run), in.Index)
 }
@@ -312,7 +312,7 @@ func (r repairer) carryOut(ctx context.Context, in *segment, p *plan) error {
 	return r.removeByHash(ctx, "segments", in.markers(), markerHash, p.badMarkers)
 }
 
-// hashesAtOnce stand in one statement, below max_query_size.
+// hashesAtOnce is the number of hashes in one statement, below max_query_size.
 const hashesAtOnce = 4000
 
 func (r repairer) removeByHash(ctx context.Context, table, where, hash string, bad []string) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// tampers are alterations of the segment from seq 21 to 40 of run r-1, a statement each.
+// tampers are alterations of the segment from seq 21 to 40 of run r-1, one statement each.
 var tampers = map[string]string{
 	"rows removed":      "ALTER TABLE records DELETE WHERE seq BETWEEN 25 AND 30",
 	"all removed":       "ALTER TABLE records DELETE WHERE seq BETWEEN 21 AND 40",
@@ -28,7 +28,7 @@ var tampers = map[string]string{
 	"its words, erased": "ALTER TABLE records UPDATE host = 'still here' WHERE seq = 35",
 }
 
-// TestTampered: whatever was done to the tables, a repair puts it right, and another one finds nothing to do.
+// TestTampered: a repair corrects every alteration of the tables, and another one finds no difference.
 func TestTampered(t *testing.T) {
 	server := clickhousetest.Start(t)
 	for name, statement := range tampers {
@@ -63,7 +63,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestRepairKilled ends a repair and the server after each of its steps: another one finishes.
+// TestRepairKilled kills a repair and the server after each of its steps: another repair completes it.
 func TestRepairKilled(t *testing.T) {
 	server := clickhousetest.Start(t)
 	for step, name := range []string{"feed", "rows", "marker", "rows removed"} {

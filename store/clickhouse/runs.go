@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// runsSQL folds segments into runs. Sums are right unless segments overlap, which the last column says.
+// runsSQL folds segments into runs. Sums are correct unless segments overlap, which the last column reports.
 const runsSQL = `WITH arraySort(groupArrayIf((s.first, s.last), s.count > 0)) AS spans SELECT tenant, run, any(host), max(s.start) AS began_at, min(s.first_time) AS earliest, max(s.end) AS ended,
 	anyIf(s.project, s.start IS NOT NULL) AS in_project, anyIf(s.template, s.start IS NOT NULL), anyIf(s.tier, s.start IS NOT NULL),
 	anyIf(s.mode, s.start IS NOT NULL), anyIf(s.result, s.end IS NOT NULL) AS how, anyIf(s.exit_code, s.end IS NOT NULL),
@@ -21,7 +21,7 @@ const runsSQL = `WITH arraySort(groupArrayIf((s.first, s.last), s.count > 0)) AS
 	multiIf(ended IS NULL, 'running', how = 'interrupted', 'interrupted', 'sealed') AS status
 	FROM segments AS s FINAL WHERE %s GROUP BY tenant, run HAVING events > 0 ORDER BY coalesce(began_at, earliest) DESC, run DESC, tenant`
 
-// pickSQL finds the runs that runsSQL is to fold: it reads few columns, and does not mind a segment that is there twice.
+// pickSQL finds the runs for runsSQL: it reads few columns, and allows duplicate segments.
 const pickSQL = `SELECT tenant, run FROM (SELECT tenant, run, max(start) AS began_at, min(first_time) AS earliest, coalesce(began_at, earliest) AS began, max(end) AS ended,
 	anyIf(project, start IS NOT NULL) AS in_project, anyIf(result, end IS NOT NULL) AS how, max(findings) AS found,
 	multiIf(ended IS NULL, 'running', how = 'interrupted', 'interrupted', 'sealed') AS status
@@ -46,7 +46,7 @@ func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
 	return runs, nil
 }
 
-// having is what is asked of a run, beyond what each of its segments says.
+// having returns the conditions on a run as a whole.
 func having(f store.Filter) string {
 	having := []string{"1"}
 	if f.Project != "" {
@@ -70,7 +70,7 @@ func having(f store.Filter) string {
 	return strings.Join(having, " AND ")
 }
 
-// tenantName is the tenant as it stands in a row.
+// tenantName returns the tenant as stored in a row.
 func tenantName(asked string) string {
 	if asked == store.NoTenant {
 		return ""
@@ -78,7 +78,7 @@ func tenantName(asked string) string {
 	return asked
 }
 
-// asking is how to ask for what belongs to just that tenant.
+// asking is the inverse of tenantName: it returns the filter for just that tenant.
 func asking(tenant string) string {
 	if tenant == "" {
 		return store.NoTenant
@@ -101,7 +101,7 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 	if name == store.Last {
 		runs, err = s.Runs(ctx, store.Filter{Tenant: tenant, Class: store.Sandboxes, Limit: 1})
 	} else if name != "" {
-		// A name that is whole wins over a longer one that begins with it.
+		// An exact name takes precedence over a longer one with that prefix.
 		runs, err = s.summarizer.runs(ctx, of+" AND run = "+quote(name), "1", 2)
 		if err == nil && len(runs) == 0 {
 			runs, err = s.summarizer.runs(ctx, of+" AND startsWith(run, "+quote(name)+")", "1", 2)
@@ -118,13 +118,13 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 	return runs[0], nil
 }
 
-// summarizer makes the summaries of runs: of their markers, or where those do not suffice of their rows.
+// summarizer computes the summaries of runs: from their markers, or if those do not suffice from their rows.
 type summarizer struct {
 	db     *database
 	reader reader
 }
 
-// runs returns those whose segments are where and which are having, the newest of them when there is a limit.
+// runs returns the runs whose segments satisfy where and which satisfy having; with a limit, the newest of them.
 func (s summarizer) runs(ctx context.Context, where, having string, limit int) ([]store.Run, error) {
 	upTo := ""
 	if limit > 0 {
@@ -188,14 +188,14 @@ func scanRun(rows driver.Rows) (r store.Run, overlap bool, err error) {
 	return r, overlaps != 0, nil
 }
 
-// recount takes from the rows what segments that overlap count twice.
+// recount computes from the rows what overlapping segments count twice.
 func (s summarizer) recount(ctx context.Context, r *store.Run) error {
 	sum, err := s.fold(ctx, runKey{r.Tenant, r.ID}, 0, store.MaxSeq)
 	r.Events, r.Findings, r.Gaps, r.Lost = sum.Events, sum.Findings, sum.Gaps, sum.Lost
 	return err
 }
 
-// fold makes a summary of the rows of a run from first to last: those that say something in it are read, the others counted.
+// fold computes a summary from the rows of a run from first to last: it reads those that affect it, and counts the others.
 func (s summarizer) fold(ctx context.Context, run runKey, first, last uint64) (store.Run, error) {
 	r := store.NewRun(run.run)
 	where := fmt.Sprintf("tenant = %s AND run = %s AND seq BETWEEN %d AND %d", quote(run.tenant), quote(run.run), first, last)

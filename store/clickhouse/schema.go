@@ -6,7 +6,7 @@ import (
 	"text/template"
 )
 
-// schema writes the DDL of one database, in the variant that the options ask for.
+// schema generates the DDL of one database, in the variant of the options.
 //
 //	one server     records                        ReplacingMergeTree
 //	a cluster      records                        ReplicatedReplacingMergeTree ON CLUSTER
@@ -16,7 +16,7 @@ type schema struct {
 	Options
 }
 
-// local is the table that has the rows.
+// local returns the name of the table with the rows.
 func (s schema) local(table string) string {
 	if s.Sharded {
 		table += "_local"
@@ -24,7 +24,7 @@ func (s schema) local(table string) string {
 	return table
 }
 
-// on is the clause that makes a statement one of the cluster.
+// on returns the clause that runs a statement on the cluster.
 func (s schema) on() string {
 	if s.Cluster == "" {
 		return ""
@@ -32,7 +32,7 @@ func (s schema) on() string {
 	return " ON CLUSTER " + quote(s.Cluster)
 }
 
-// engine names the table's engine. arg is the version column of a Replacing one, if it has any.
+// engine returns the table's engine. arg is the version column of a Replacing one, if any.
 func (s schema) engine(table, kind string, arg ...string) string {
 	if s.Cluster == "" {
 		return kind + "(" + strings.Join(arg, ", ") + ")"
@@ -45,8 +45,8 @@ func (s schema) engine(table, kind string, arg ...string) string {
 	return "Replicated" + kind + "(" + strings.Join(append([]string{quote(path), "'{replica}'"}, arg...), ", ") + ")"
 }
 
-// settings are those of every table with rows. What an insert was answered for is on
-// disk, and so is what a merge made before its sources go, one minute later.
+// settings are those of every table with rows. An acknowledged insert is on
+// disk, and so is the result of a merge before its sources are removed, one minute later.
 func (s schema) settings() string {
 	window := "non_replicated_deduplication_window = 10000"
 	if s.Cluster != "" {
@@ -56,7 +56,7 @@ func (s schema) settings() string {
 		"old_parts_lifetime = 60, deduplicate_merge_projection_mode = 'rebuild'"
 }
 
-// sharded returns what makes the Distributed tables, nothing without shards.
+// sharded returns the statements that create the Distributed tables, none without shards.
 func (s schema) sharded(tables ...string) []string {
 	if !s.Sharded {
 		return nil
@@ -69,14 +69,14 @@ func (s schema) sharded(tables ...string) []string {
 	return ddl
 }
 
-// versions makes the table of the schema's versions.
+// versions creates the table of the schema's versions.
 func (s schema) versions() string {
 	return "CREATE TABLE IF NOT EXISTS " + s.local("schema_versions") + s.on() +
 		" (version UInt32, at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ENGINE = " +
 		s.engine("schema_versions", "ReplacingMergeTree", "at") + " ORDER BY version"
 }
 
-// statements fills in a migration's file and cuts it at the semicolons that end lines.
+// statements fills in a migration's file and splits it at the semicolons that end lines.
 func (s schema) statements(file string) ([]string, error) {
 	text, err := migrations.ReadFile(file)
 	if err != nil {
@@ -112,11 +112,11 @@ func withoutComments(stmt string) string {
 	return strings.TrimSpace(strings.Join(kept, "\n"))
 }
 
-// forever is a moment that no retention reaches: DateTime ends in 2106.
+// forever is a time beyond any retention: DateTime ends in 2106.
 const forever = 4102444800 // 2100-01-01
 
-// retention returns the ALTERs' ends that set the tables' time to live to Retain, and the comment with that value. The
-// moment is counted in seconds and cut, so that no number of days can wrap around into the past.
+// retention returns the ends of the ALTERs that set the tables' TTL to Retain, and the comment with that value. The
+// time is computed in seconds and clamped, so that no number of days can wrap around into the past.
 func (s schema) retention() (ttl, comment string) {
 	comment = "retain:"
 	ttl = "multiIf("

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestSchema opens new databases concurrently, old ones of every version, and one of a later version.
+// TestSchema concurrently opens new databases, old ones of every version, and one of a later version.
 func TestSchema(t *testing.T) {
 	server := clickhousetest.Start(t)
 	t.Run("concurrently", func(t *testing.T) {
@@ -68,7 +68,7 @@ func raw(t *testing.T, dsn string) *Store {
 	return s
 }
 
-// testOldSchema fills a database of an older schema and opens it.
+// testOldSchema fills a database with an older schema and opens it.
 func testOldSchema(t *testing.T, dsn string, files []string) {
 	old := raw(t, dsn)
 	if err := (migrator{old.db}).migrateTo(t.Context(), files, 0); err != nil {
@@ -97,7 +97,7 @@ func testOldSchema(t *testing.T, dsn string, files []string) {
 	}
 }
 
-// testCutOff opens a database whose migration ended between any two statements.
+// testCutOff opens a database whose migration was interrupted between any two statements.
 func testCutOff(t *testing.T, dsn string, files []string) {
 	s := raw(t, dsn)
 	if err := (migrator{s.db}).migrateTo(t.Context(), nil, 0); err != nil { // the table of versions only
@@ -120,8 +120,8 @@ func testCutOff(t *testing.T, dsn string, files []string) {
 	wantOnce(t, s, "r-1", segs)
 }
 
-// TestRetention: the parts of a class go when their time is over, those of others stay, and a
-// number of days that is beyond what the server can count deletes nothing.
+// TestRetention: expired parts of a class are removed, those of others stay, and a
+// number of days beyond the server's range deletes nothing.
 func TestRetention(t *testing.T) {
 	server := clickhousetest.Start(t)
 	dsn := server.Fresh()
@@ -133,7 +133,7 @@ func TestRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.WantRecords(t, s, "r-1", segs)
-	// What was ingested three days ago.
+	// Rows that were ingested three days ago.
 	var b rowBuffer
 	in, err := prepare(storetest.Run("r-2", 100, 100)[0])
 	if err != nil {
@@ -165,7 +165,7 @@ func TestRetention(t *testing.T) {
 	if n := count("run = 'r-2'"); n != 100 {
 		t.Errorf("of those of today %d are left, want 100", n)
 	}
-	// Opened without an opinion, and with the same one, nothing changes; with another it does.
+	// Opening without a setting, or with the same one, changes nothing; with another it does.
 	open(t, dsn, quick)
 	var ttl string
 	longer := Options{Settle: time.Second, Retain: map[Class]time.Duration{Output: 9 * day}}
@@ -174,8 +174,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestVariants has the engine read the DDL of the variants that one server cannot carry out: it
-// gets as far as asking for its Keeper, or for the cluster.
+// TestVariants parses the DDL of the variants that one server cannot execute with the engine, which
+// proceeds until it needs its Keeper, or the cluster.
 func TestVariants(t *testing.T) {
 	s := raw(t, clickhousetest.Start(t).Fresh())
 	files, err := fs.Glob(migrations, "migrations/*.sql")

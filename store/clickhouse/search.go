@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Search implements store.Store. The table lies by run, so that the newest of all runs are found by going
-// back in stretches of time, of about as many records as a query gets through quickly.
+// Search implements store.Store. The table is ordered by run, so that the newest records of all runs are found by going
+// back in time intervals ("stretches") with about as many records as a query processes quickly.
 func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		if err := q.Check(); err != nil {
@@ -35,21 +35,21 @@ func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 	}
 }
 
-// Ends of what a record's time can be.
+// Ends of the range of a record's time.
 var (
 	earliest = time.Unix(0, 0).UTC()
 	latest   = store.Head{Time: time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)}
 )
 
-// searching is a search under way.
+// searching is the state of a search.
 type searching struct {
 	reader reader
-	first  uint64 // records of the first stretch
+	first  uint64 // records in the first stretch
 	ctx    context.Context
 	q      store.Search
 	where  string
-	class  string     // the partitions in which it can be
-	at     store.Head // all that matches before this place was yielded, and nothing from it on
+	class  string     // the partitions that can have matches
+	at     store.Head // all matches before this position were yielded, and none from it on
 	given  int
 	yield  func(store.Row, error) bool
 }
@@ -81,19 +81,19 @@ func (g *searching) all() error {
 	return nil
 }
 
-// Records of a stretch. A search for fields begins with the first, where what is common is found. How many more records the
-// next one takes depends on how many matched so far. A text is read for, some tenths of a second at a time.
+// Numbers of records in a stretch. A search for fields begins with the first, which finds common values. The size of the
+// next one depends on how many matched so far. A search for text takes some tenths of a second for each stretch.
 const (
 	firstStretch = 200000
-	moreStretch  = 8   // times as many, without a limit: all that matches in a stretch is sorted with its body
-	mostStretch  = 64  // times as many at most, with a limit
-	finestCut    = 1.5 // times as many from one cut to the next
+	moreStretch  = 8   // maximum growth without a limit: all matches in a stretch are sorted with their bodies
+	mostStretch  = 64  // maximum growth with a limit
+	finestCut    = 1.5 // growth from one cut to the next
 	firstText    = 50000
 	textStretch  = 400000
 )
 
 // goal returns how many of the newest records are searched after the next stretch: as many as should have the rest of the
-// limit, with a quarter to spare.
+// limit, with a quarter in reserve.
 func (g *searching) goal(searched uint64) uint64 {
 	switch {
 	case g.q.Text != "":
@@ -106,14 +106,14 @@ func (g *searching) goal(searched uint64) uint64 {
 	return searched + uint64(min(more, mostStretch*float64(searched)))
 }
 
-// cut is a place at which a stretch can end.
+// cut is a time at which a stretch can end.
 type cut struct {
 	at    time.Time
-	sofar uint64 // records from there on, about
+	sofar uint64 // approximate number of records from there on
 }
 
-// cuts returns where stretches can end, the newest first; the last is the beginning of time. They divide the time, and nothing
-// else depends on them.
+// cuts returns the times at which stretches can end, the newest first; the last is the beginning of time. They affect
+// only the speed.
 func (g *searching) cuts() ([]cut, error) {
 	level := fmt.Sprintf("if(sofar <= %d, 0, 1 + intDiv(sofar, %d))", firstText, textStretch)
 	if g.q.Text == "" {
@@ -139,11 +139,11 @@ func (g *searching) cuts() ([]cut, error) {
 	if len(cuts) == 0 {
 		return []cut{{at: earliest}}, rows.Err()
 	}
-	cuts[len(cuts)-1].at = earliest // also what is older than its segment says
+	cuts[len(cuts)-1].at = earliest // also rows that are older than their segment's first time
 	return cuts, rows.Err()
 }
 
-// stretch yields what matches from g.at back to a time, that included.
+// stretch yields the matches from g.at back to a time, inclusive.
 func (g *searching) stretch(from time.Time) error {
 	for {
 		want := 0 // no limit
@@ -157,8 +157,8 @@ func (g *searching) stretch(from time.Time) error {
 	}
 }
 
-// rows yields what matches at the next places, of which there are at most limit, and returns how many rows it
-// read: less than limit at the end of the stretch. Bodies are read of those places only.
+// rows yields the matches at the next positions, at most limit, and returns how many rows it
+// read: less than limit at the end of the stretch. It reads bodies at those positions only.
 func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 	const order = " ORDER BY time DESC, run DESC, seq DESC"
 	query := fmt.Sprintf(" FROM records WHERE "+g.class+" AND %s AND time >= %s AND time <= %s AND (time, run, seq) < (%[3]s, %[4]s, %[5]d)%s",
@@ -171,7 +171,7 @@ func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 		return 0, err
 	}
 	defer rows.Close()
-	var some []found // until it is known which of them lose in a fork
+	var some []found // kept until it is known which of them lose in a fork
 	for rows.Next() {
 		f, err := scanRow(rows)
 		if err != nil {
@@ -195,7 +195,7 @@ func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 	return n, g.give(some)
 }
 
-// searchWhere selects what may match: that it was erased meanwhile is found when it is read.
+// searchWhere selects possible matches: reading the rows shows whether they were erased meanwhile.
 func searchWhere(q store.Search) string {
 	var where []string
 	for _, one := range []struct{ column, value string }{
@@ -208,7 +208,7 @@ func searchWhere(q store.Search) string {
 			}
 		}
 	}
-	if q.Text != "" { // as bytes, and of them only ASCII letters have a case
+	if q.Text != "" { // as bytes; only ASCII letters have a case
 		where = append(where, "positionCaseInsensitive(body, "+quote(q.Text)+") > 0")
 	}
 	if len(q.Kinds) > 0 {
@@ -221,8 +221,8 @@ func searchWhere(q store.Search) string {
 // kinded are the columns that the index by_kind has together with the kind (migrations/004_kinds.sql).
 var kinded = map[string]bool{"path": true, "host": true, "hash": true}
 
-// kindAnd is the condition that a column has the value in a record of one of the kinds, as the index by_kind has it: what is
-// common in records of other kinds then prunes as well as what is rare. Nothing without kinds.
+// kindAnd returns the condition that a column has the value in a record of one of the kinds, in the form of the index
+// by_kind: a value that is common in other kinds only is then pruned too. It returns nothing without kinds.
 func kindAnd(kinds []audit.Kind, column, value string) []string {
 	if len(kinds) == 0 {
 		return nil
@@ -234,8 +234,8 @@ func kindAnd(kinds []audit.Kind, column, value string) []string {
 	return []string{"concat(toString(kind), ' ', " + column + ") IN (" + strings.Join(both, ", ") + ")"}
 }
 
-// searchClasses are those of the records that can have what is searched for; nil is all. They divide
-// the partitions.
+// searchClasses returns the classes of records that can match; nil is all. They partition
+// the table.
 func searchClasses(q store.Search) []Class {
 	switch {
 	case len(q.Kinds) > 0:
@@ -248,13 +248,13 @@ func searchClasses(q store.Search) []Class {
 	return nil
 }
 
-// forkSpare is how many rows more than wanted are asked for, in the place of those that lose in a fork.
+// forkSpare is how many additional rows are requested to replace those that lose in a fork.
 const forkSpare = 16
 
-// searchChunk is the number of rows in one lookup: they fit into one query's text.
+// searchChunk is the number of rows in one lookup: they fit in one query's text.
 const searchChunk = 500
 
-// give yields rows, but for those that do not match once they are read, or that lose in a fork.
+// give yields rows, except those that do not match when they are read, or that lose in a fork.
 func (g *searching) give(some []found) error {
 	clear, err := g.reader.acknowledged(g.ctx, some)
 	if err != nil {
@@ -298,8 +298,8 @@ func (g *searching) matches(r store.Row) bool {
 	return q.Match(r)
 }
 
-// acknowledged says of each row whether its segment has a marker, and it is the only one of these at its
-// place: then none that differs can win over it. Hardly any has none, and needs more of a look.
+// acknowledged reports for each row whether its segment has a marker, and is the only one at its
+// position: then no different one can win over it. Almost all rows do; the others need another lookup.
 func (r reader) acknowledged(ctx context.Context, rows []found) ([]bool, error) {
 	if len(rows) == 0 {
 		return nil, nil
@@ -338,7 +338,7 @@ func (r reader) acknowledged(ctx context.Context, rows []found) ([]bool, error) 
 	return clear, answer.Err()
 }
 
-// forks returns what stands at those of the rows' places at which there are different rows.
+// forks returns the rows at those positions that have different rows.
 func (r reader) forks(ctx context.Context, rows []found) (map[place][]found, error) {
 	if len(rows) == 0 {
 		return nil, nil

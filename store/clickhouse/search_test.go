@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestSearchStretches: a search through many short stretches finds what one through a single stretch finds.
+// TestSearchStretches: a search through many short stretches finds the same as one through a single stretch.
 func TestSearchStretches(t *testing.T) {
 	s := open(t, clickhousetest.Start(t).Fresh(), quick)
 	var segs []store.Segment
@@ -50,8 +50,8 @@ func places(rows []store.Row) string {
 	return all.String()
 }
 
-// TestSearchByKind: a path that each part has, but in no record of the kind, is not read for, also in what an older version
-// took in.
+// TestSearchByKind: a path that every part has, but not in a record of the kind, is pruned, also in records that an older
+// version ingested.
 func TestSearchByKind(t *testing.T) {
 	dsn := clickhousetest.Start(t).Fresh()
 	files, err := fs.Glob(migrations, "migrations/*.sql")

@@ -1,10 +1,10 @@
 // Package clickhouse is the store of a fleet: a ClickHouse database into which several processes ingest many hosts'
 // records concurrently.
 //
-// Tables: records (a row a record), segments (a row a segment: its signed
-// manifest, and what it adds to the run's summary), feed and erasures. ClickHouse has
+// Tables: records (a row for each record), segments (a row for each segment: its signed
+// manifest, and its contribution to the run's summary), feed and erasures. ClickHouse has
 // neither unique keys nor transactions over tables, so that exactly one row for
-// (run, seq) is a matter of the order in which things are done; see Store.
+// (run, seq) depends on the order of operations; see Store.
 package clickhouse
 
 import (
@@ -23,33 +23,33 @@ var _ store.Store = (*Store)(nil)
 // Store is an open database. It is safe for concurrent use by goroutines and processes; it holds no state in memory
 // between calls.
 //
-// Ingest has these steps. Killed at any of them it has not been acknowledged, and the process that gets the segments
-// next begins at the first:
+// Ingest has these steps. If it is killed at any of them, the segments are not acknowledged, and the process that ingests
+// them next begins at the first step:
 //
-//	1 look ---- who has rows, manifests, erasures of these runs; conflicts end here
+//	1 look ---- reads rows, manifests and erasures of these runs; conflicts end here
 //	|           killed: nothing is stored
-//	2 rows ---- those that are missing, in one insert with a token made of their leaves
-//	|           killed while it is on its way: the rows are there in whole or by partition (day and
-//	|           class), or come later still; step 1 finds those that are there, the token keeps
-//	|           equal inserts from being made twice, equal rows that get in all the same become one
-//	3 look ---- are all there, and no others at their places?
-//	|           a token that the server remembers of rows that are gone: inserted again without it
-//	|           others: two forks came concurrently. Both are kept, and both are refused
-//	4 feed ---- the segments' rows in the feed, stamped; see feed.add
+//	2 rows ---- inserts the missing ones together, with a token made of their leaves
+//	|           killed during the insert: the rows exist completely or by partition (day and
+//	|           class), or appear later; step 1 finds existing rows, the token prevents
+//	|           that equal inserts are repeated, and duplicate rows are merged into one
+//	3 look ---- checks that all rows exist, and no others with their seqs
+//	|           if the server remembers a token but the rows are gone: inserts them without the token
+//	|           if there are others: two forks were ingested concurrently; both are kept and refused
+//	4 feed ---- adds the segments' rows to the feed, stamped; see feed.add
 //	|           killed: the records can be read and are in the feed, but the run does not count them yet;
-//	|           step 1 finds all rows, and no marker, and goes on here: the feed has the segment twice
-//	5 marker -- the rows of the segments
-//	|           killed: nothing is missing; step 1 finds it so
-//	6 look ---- was anything of it erased meanwhile? Then it is erased again
-//	|           killed before: the readers know it by the erasures table, and so does step 1
+//	|           step 1 finds all rows, and no marker, and continues here: the feed has the segment twice
+//	5 marker -- inserts the rows of the segments
+//	|           killed: nothing is missing, and step 1 finds that
+//	6 look ---- erases again what was erased meanwhile
+//	|           killed before: readers and step 1 find the erasure in the table erasures
 //	nil
 //
-// Whatever is in the tables, readers take one row of those with the same seq: of
+// Of rows with the same seq, readers use one: of
 // equal ones any, of different ones (a fork) the one whose segment has a marker,
-// else the one with the smallest leaf: a record that was acknowledged is the one that is read.
+// or else the one with the smallest leaf: readers always get an acknowledged record.
 //
-// Counting is done by markers, whose segments do not overlap unless the log was cut differently; such runs are counted
-// by their rows. A run belongs to the tenant and host of its first marker.
+// Markers contain counts. Their segments do not overlap unless the log was split differently; then the rows are
+// counted. A run belongs to the tenant and host of its first marker.
 type Store struct {
 	db         *database
 	reader     reader

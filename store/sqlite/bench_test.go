@@ -13,10 +13,10 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// BenchmarkIngest takes in whole segments, and measures in the same run what the
-// driver alone needs for the same rows: the same table and indexes, the same
-// durability, columns ready to be written, 64 rows a statement, one transaction.
-// "ratio" is the share of the bare insert's speed that is left with parsing, checking for
+// BenchmarkIngest ingests whole segments, and in the same run measures the
+// driver alone with the same rows: the same table and indexes, the same
+// durability, prepared columns, 64 rows a statement, one transaction.
+// "ratio" is the rate of Ingest divided by that of the bare insert: the rest is the cost of parsing, checking for
 // repeats, manifest, feed and summary.
 func BenchmarkIngest(b *testing.B) {
 	for _, size := range []int{100, 1000, 10000} {
@@ -84,7 +84,7 @@ func bareInsert(ctx context.Context, db *sql.DB, args []any) error {
 	return tx.Commit()
 }
 
-// BenchmarkDisk reports the bytes that an event takes in the file, columns and indexes included.
+// BenchmarkDisk reports the size of an event in the file, including columns and indexes.
 func BenchmarkDisk(b *testing.B) {
 	const rows = 100000
 	for b.Loop() {
@@ -135,8 +135,8 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// BenchmarkLarge asks a store of $CUSTODY_BENCH_ROWS records what people ask. It is kept where
-// $CUSTODY_BENCH_SQLITE names a file, so that it is filled once.
+// BenchmarkLarge queries a store of $CUSTODY_BENCH_ROWS records like users would. If
+// $CUSTODY_BENCH_SQLITE names a file, it keeps the store there and fills it once.
 func BenchmarkLarge(b *testing.B) {
 	path := os.Getenv("CUSTODY_BENCH_SQLITE")
 	if path == "" {

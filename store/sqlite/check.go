@@ -14,22 +14,22 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// checkedSuffix ends the name of the database that Check makes and removes.
+// checkedSuffix ends the name of the temporary database of Check.
 const checkedSuffix = ".fsck"
 
-// notDerived are columns that the segments do not give where a record is erased: its time is in the store only.
+// notDerived are columns that the segments do not determine for an erased record: only the store has its time.
 var notDerived = map[string]string{
 	"records.time":    " AND a.leaf IS NULL",
 	"runs.first_time": " AND NOT EXISTS (SELECT 1 FROM main.records r WHERE r.run = a.run AND r.leaf IS NOT NULL)",
 }
 
-// maxDifferences bounds what Check returns.
+// maxDifferences bounds the number of differences that Check returns.
 const maxDifferences = 1000
 
-// Check makes a second database from segments, which have to be complete runs, and compares every column of every table
-// with the one at path: slow, and obviously right. It also has SQLite check its own structures, and compares the
-// schema: a redefined index can hide rows from a search. It returns the names of other runs, for which there is nothing
-// to compare with. It does not compare the order of the feed, in which a repaired segment occurs twice, nor the times
+// Check builds a second database from segments, which must be complete runs, and compares every column of every table
+// with the one at path: slow, and obviously right. It also runs SQLite's check of its structures, and compares the
+// schema: a redefined index can hide rows from a search. It returns the names of other runs, which it cannot
+// compare. It compares neither the order of the feed, in which a repaired segment occurs twice, nor the times
 // of erased records.
 func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[store.Segment, error]) (found []store.Difference, others []string, err error) {
 	fresh := path + checkedSuffix
@@ -48,10 +48,10 @@ func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[s
 	if err != nil {
 		return found, nil, fmt.Errorf("check store: %w", err)
 	}
-	db.SetMaxOpenConns(1) // what is attached is the connection's
+	db.SetMaxOpenConns(1) // an attached database belongs to the connection
 	c := checking{ctx: ctx, db: db, found: found}
 	err = c.all(path, runs)
-	if isCode(err, lib.SQLITE_CORRUPT) { // so damaged that SQLite cannot go on: that is what was asked
+	if isCode(err, lib.SQLITE_CORRUPT) { // too damaged for SQLite: that is the result
 		c.found = append(c.found, store.Difference{Text: (&CorruptError{Path: path, Err: err}).Error()})
 		err = nil
 	}
@@ -95,7 +95,7 @@ func (c *checking) all(path string, runs []string) error {
 	return nil
 }
 
-// structure has SQLite check its pages, and its indexes against their tables.
+// structure runs SQLite's check of its pages, and of its indexes against their tables.
 func (c *checking) structure() error {
 	return c.rows(func(values []any) {
 		if text := fmt.Sprint(values[0]); text != "ok" {
@@ -119,7 +119,7 @@ func (c *checking) schema() error {
 	return nil
 }
 
-// numbers compares what the head of the file says.
+// numbers compares values in the file's header.
 func (c *checking) numbers() error {
 	for _, pragma := range []string{"user_version", "application_id", "encoding"} {
 		var is, want any
@@ -135,7 +135,7 @@ func (c *checking) numbers() error {
 	return nil
 }
 
-// tables compares all tables that are about runs.
+// tables compares all tables about runs.
 func (c *checking) tables() error {
 	var tables []string
 	err := c.rows(func(v []any) { tables = append(tables, fmt.Sprint(v[0])) },
@@ -144,7 +144,7 @@ func (c *checking) tables() error {
 		return err
 	}
 	for _, table := range tables {
-		if err := c.table(table); err != nil && !undefined(err) { // schema has named what is not there
+		if err := c.table(table); err != nil && !undefined(err) { // schema has reported what is missing
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 	}
@@ -156,7 +156,7 @@ func (c *checking) table(table string) error {
 	err := c.rows(func(v []any) {
 		name := `"` + fmt.Sprint(v[0]) + `"`
 		switch {
-		case table == "feed" && (name == `"id"` || name == `"mark"`): // where a segment came in, not what is in it
+		case table == "feed" && (name == `"id"` || name == `"mark"`): // the position of ingestion, not contents
 		case table == "feed" && (name == `"run"` || name == `"idx"`), table != "feed" && fmt.Sprint(v[1]) != "0":
 			keys = append(keys, name)
 		default:
@@ -164,7 +164,7 @@ func (c *checking) table(table string) error {
 		}
 	}, "SELECT name, pk FROM pragma_table_info(?, 'main')", table)
 	if err != nil || !slices.Contains(keys, `"run"`) {
-		return err // it is about no run
+		return err // it is not about runs
 	}
 	same := make([]string, len(keys))
 	for i, k := range keys {
@@ -172,7 +172,7 @@ func (c *checking) table(table string) error {
 	}
 	row := "a." + strings.Join(keys, " || ' ' || a.")
 	on := strings.Join(same, " AND ")
-	for _, q := range []struct{ from, in, text string }{{"main", "live", "a row is missing"}, {"live", "main", "a row is there that no record gives"}} {
+	for _, q := range []struct{ from, in, text string }{{"main", "live", "a row is missing"}, {"live", "main", "a row exists that no record has"}} {
 		err := c.rows(func(v []any) { c.add(text(v[0]), "table %s: %s: %s", table, q.text, text(v[1])) },
 			fmt.Sprintf("SELECT a.run, %s FROM %s.%s a WHERE a.run IN checked AND NOT EXISTS (SELECT 1 FROM %s.%s b WHERE %s)",
 				row, q.from, table, q.in, table, on))
@@ -199,11 +199,11 @@ func (c *checking) table(table string) error {
 		fmt.Sprintf("SELECT DISTINCT run FROM live.%s WHERE run NOT IN checked", table))
 }
 
-// maxFeed is above all ids of a feed that counts one for each segment.
+// maxFeed is above all ids of a feed, which has one for each segment.
 const maxFeed = 1 << 53
 
-// feed checks what tables does not compare: the ids by which exporters read it. What has none above 0 is never exported, and no
-// segment can be taken in behind the largest integer.
+// feed checks what tables does not compare: the ids by which exporters read it. A row without an id above 0 is never exported, and no
+// segment can be ingested after the largest integer.
 func (c *checking) feed() error {
 	for _, q := range []struct {
 		text, query string
@@ -217,14 +217,14 @@ func (c *checking) feed() error {
 		{"table scrub: the row %s is %s", "SELECT pending, 'not custody''s' FROM live.scrub WHERE pending <> 1", nil},
 	} {
 		err := c.rows(func(v []any) { c.add("", q.text+"; custody rebuild repairs that", text(v[0]), text(v[1])) }, q.query, q.args...)
-		if err != nil && !undefined(err) { // schema has named what is not there
+		if err != nil && !undefined(err) { // schema has reported what is missing
 			return err
 		}
 	}
 	return nil
 }
 
-// text is a value as it is shown.
+// text formats a value for display.
 func text(v any) string {
 	if b, ok := v.([]byte); ok {
 		return fmt.Sprintf("%q", b)

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// checkedStore has two runs; the function gives what Check finds when the database was changed by other statements.
+// checkedStore has two runs; the function returns what Check finds after other statements have changed the database.
 func checkedStore(t *testing.T) func(statements ...string) (found []store.Difference, others []string) {
 	t.Helper()
 	all := slices.Concat(storetest.Segments("r-1", personal("r-1", 9), 4), storetest.Segments("r-2", personal("r-2", 5), 4))
@@ -58,7 +58,7 @@ func checkedStore(t *testing.T) func(statements ...string) (found []store.Differ
 	}
 }
 
-// TestCheckEveryColumn alters each column of each table that is about runs, as the schema has them.
+// TestCheckEveryColumn alters each column of each table about runs, as listed in the schema.
 func TestCheckEveryColumn(t *testing.T) {
 	check := checkedStore(t)
 	if found, others := check(); len(found)+len(others) > 0 {
@@ -78,10 +78,10 @@ func TestCheckEveryColumn(t *testing.T) {
 		}
 		tables[table]++
 		if table == "feed" && (column == "id" || column == "mark") {
-			continue // the order in which segments came
+			continue // the order of ingestion
 		}
 		for _, value := range []string{"'x'", "NULL", "70"} {
-			// one row of r-1, whose value this is not yet; a column that cannot be NULL stays as it is
+			// one row of r-1 with another value; a column that cannot be NULL keeps its value
 			found, others := check(fmt.Sprintf(`UPDATE OR IGNORE %[1]s SET "%[2]s" = %[3]s WHERE run = 'r-1' AND "%[2]s" IS NOT %[3]s`, table, column, value))
 			if value == "NULL" && len(found) == 0 {
 				continue
@@ -103,13 +103,13 @@ func TestCheck(t *testing.T) {
 	check := checkedStore(t)
 	for name, c := range map[string]struct {
 		statements []string
-		want       string // in what is found
+		want       string // in the findings
 		other      string // run
 	}{
 		"record deleted":  {[]string{`DELETE FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row is missing: r-1 3", ""},
 		"type of a value": {[]string{`UPDATE records SET body = CAST(body AS TEXT) WHERE run = 'r-1' AND seq = 3`}, "table records, column body: the same value with another type in the row r-1 3; custody rebuild repairs that", ""},
 		"summary deleted": {[]string{`DELETE FROM runs WHERE run = 'r-2'`}, "table runs: a row is missing: r-2", ""},
-		"record added":    {[]string{`INSERT INTO records SELECT run, 77, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row is there that no record gives: r-1 77", ""},
+		"record added":    {[]string{`INSERT INTO records SELECT run, 77, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row exists that no record has: r-1 77", ""},
 		"run invented":    {[]string{`UPDATE runs SET run = 'r-3' WHERE run = 'r-2'`}, "a row is missing: r-2", "r-3"},
 		"index dropped":   {[]string{`DROP INDEX runs_by_start`}, "the index runs_by_start of table runs is missing or has another definition", ""},
 		"index of part":   {[]string{`DROP INDEX runs_by_start`, `CREATE INDEX runs_by_start ON runs (coalesce(start, first_time)) WHERE run > 'r-1'`}, "runs_by_start", ""},

@@ -8,13 +8,13 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// columns of a row of records, in the order in which rowArgs gives and scanRow takes them.
+// columns of a row of records, in the order of rowArgs and scanRow.
 const (
 	columnNames = "run, seq, time, kind, step, observer, proc, path, host, hash, secret, rule, body, salt, leaf"
 	columns     = 15
 )
 
-// rowArgs appends what is written for a record.
+// rowArgs appends the values of a record's row.
 func rowArgs(args []any, h store.Head, f store.Frame) []any {
 	args = append(args, h.Run, int64(h.Seq), h.Time.UnixNano(), string(h.Kind), h.Step, string(h.Observer), h.Proc)
 	args = append(args, searchColumns(h)...)
@@ -36,12 +36,12 @@ func orNull(s string) any {
 	return s
 }
 
-// hashColumn halves a hash in hex, which fills two places. Whatever else a record
-// says there stands as text, and so never equals a hash.
+// hashColumn halves the size of a hexadecimal hash, which is stored twice. Any other value is
+// stored as text, and so never equals a hash.
 func hashColumn(s string) any {
 	var raw [32]byte
 	if len(s) == 2*len(raw) && isLowerHex(s) {
-		hex.Decode(raw[:], []byte(s)) //nolint:errcheck // it is hex
+		hex.Decode(raw[:], []byte(s)) //nolint:errcheck // checked to be hexadecimal
 		return raw[:]
 	}
 	return orNull(s)
@@ -91,7 +91,7 @@ func exactly(r store.Row, dst, src []byte, what string) error {
 	return nil
 }
 
-// RowError is a row with a value that custody does not write, such as text in the place of a number. It is store.ErrMalformed.
+// RowError is an invalid value in a row, such as text instead of a number, which Custody does not write. It wraps store.ErrMalformed.
 type RowError struct {
 	Table, Run string // Run is "" if it cannot be read
 	Err        error
@@ -102,15 +102,15 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("a row in the store's table %s, of run %.140q, has a value that custody does not write: %v", e.Table, e.Run, e.Err)
 }
 
-// Unwrap gives store.ErrMalformed and Err.
+// Unwrap returns store.ErrMalformed and Err.
 func (e *RowError) Unwrap() []error { return []error{store.ErrMalformed, e.Err} }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *RowError) Hint() string {
-	return "custody fsck names what was altered in the store; custody rebuild makes it again from the logs in the runs' directories"
+	return "custody fsck lists what was altered in the store; custody rebuild builds a new one from the logs in the runs' directories"
 }
 
-// rowError is the error of a Scan: what it could not convert, or that the query has ended.
+// rowError makes the error of a failed Scan: a conversion, or the end of the query.
 func rowError(rows *sql.Rows, table, run string, err error) error {
 	if ended := rows.Err(); ended != nil {
 		return ended

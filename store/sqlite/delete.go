@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Delete removes runs: records, manifests and summaries. Of a run that is not there it removes nothing. The rows of the
-// feed stay, with no records in them, so that the cursors of exporters go on.
+// Delete removes runs: records, manifests and summaries. It ignores runs that do not exist. The rows of the
+// feed stay, without records, so that the cursors of exporters stay valid.
 //
 // The bytes may still be in the file and in its write-ahead log: Scrub removes them.
 func (s *Store) Delete(ctx context.Context, runs ...string) error {
@@ -32,9 +32,9 @@ func (s *Store) Delete(ctx context.Context, runs ...string) error {
 	return s.wrap("delete runs", err)
 }
 
-// Scrub rewrites the file if rows were erased or deleted since that was done last, as EraseAll does, and removes a copy
-// that Rebuild kept and what Rebuild and Check leave when they are killed. Neither may be at work. It takes as long as
-// copying the file. When it failed or was killed, repeating it does the rest.
+// Scrub rewrites the file if rows were erased or deleted since the last rewrite, as EraseAll does, and removes a copy
+// that Rebuild kept and the leftovers of a Rebuild or Check that was killed. Neither may be running. It takes as long as
+// copying the file. If it failed or was killed, repeating it completes it.
 func (s *Store) Scrub(ctx context.Context) error {
 	err := s.scrub(ctx)
 	for _, suffix := range []string{damagedSuffix, rebuildSuffix, checkedSuffix} {
@@ -45,7 +45,7 @@ func (s *Store) Scrub(ctx context.Context) error {
 	return s.wrap("scrub store", err)
 }
 
-// Has lists those of runs of which there is a row.
+// Has returns those of runs that have a row.
 func (s *Store) Has(ctx context.Context, runs ...string) (there []string, err error) {
 	for _, run := range runs {
 		n := 0
@@ -61,7 +61,7 @@ func (s *Store) Has(ctx context.Context, runs ...string) (there []string, err er
 	return there, nil
 }
 
-// Behind lists the runs of which the feed has a segment with records behind a cursor.
+// Behind lists the runs that have a segment with records in the feed after a cursor.
 func (s *Store) Behind(ctx context.Context, cursor string) (map[string]bool, error) {
 	id, err := s.feedID(ctx, cursor)
 	if err != nil {

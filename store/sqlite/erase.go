@@ -11,25 +11,25 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Erase removes what a record said, from the row and from the file. It is
+// Erase removes the contents of a record, from the row and from the file. It is
 // EraseAll for one record.
 func (s *Store) Erase(ctx context.Context, tenant, run string, seq uint64) error {
 	return s.EraseAll(ctx, tenant, run, seq)
 }
 
-// EraseAll removes what records of a run said, and keeps their places, times and
-// leaves. The summary of the run becomes what the rest of its records says. The
-// errors are store.ErrNotFound and store.ErrNoRecord, and then nothing is erased.
+// EraseAll erases the contents of records of a run, and keeps their seqs, times and
+// leaves. The summary of the run is computed from its remaining records. If the
+// error is store.ErrNotFound or store.ErrNoRecord, nothing is erased.
 //
-//	there --rows emptied--> scrub pending --file rewritten--> erased
+//	stored --rows emptied--> scrub pending --file rewritten--> erased
 //
-// Emptying a row does not take its old bytes out of the file: pages that were split keep copies in their slack, and so
-// does the write-ahead log. Therefore the whole file is rewritten (VACUUM) and the log is truncated. That takes as long
-// as copying the file, up to twice its size, and needs that no reader still works on an older state: EraseAll waits for
-// them as long as ctx allows, at most 15 s. If it failed or was killed in between, repeating it does the rest.
+// Emptying a row does not remove its old bytes from the file: pages that were split keep copies in their slack, and so
+// does the write-ahead log. EraseAll therefore rewrites the whole file (VACUUM) and truncates the log. That takes as long
+// as copying the file, up to twice its size, and requires that no reader uses an older state: EraseAll waits for
+// readers as long as ctx allows, at most 15 s. If it failed or was killed, repeating it completes the erasure.
 //
-// A copy that Rebuild kept as ".damaged" is removed. Blocks that the file system has given up,
-// and backups, are not within its reach.
+// It also removes a copy that Rebuild kept as ".damaged". It cannot erase free blocks of the file system,
+// nor backups.
 func (s *Store) EraseAll(ctx context.Context, tenant, run string, seqs ...uint64) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error { return eraseRows(ctx, tx, tenant, run, seqs) })
 	if err == nil {
@@ -94,7 +94,7 @@ func eraseRow(ctx context.Context, tx *sql.Tx, run string, seq uint64) (done boo
 	return true, err
 }
 
-// refold computes the summary again from the records that contribute more to it than their number.
+// refold computes the summary again from the records that affect more than its counts.
 func refold(ctx context.Context, tx *sql.Tx, sum *store.Run) error {
 	rows, err := tx.QueryContext(ctx, "SELECT body FROM records WHERE run = ? AND kind IN (?, ?, ?)",
 		sum.ID, string(audit.KindRun), string(audit.KindGap), string(audit.KindFinding))
@@ -119,7 +119,7 @@ func refold(ctx context.Context, tx *sql.Tx, sum *store.Run) error {
 	return rows.Err()
 }
 
-// scrub rewrites the file, if rows were erased since that was done last.
+// scrub rewrites the file, if rows were erased since the last rewrite.
 func (s *Store) scrub(ctx context.Context) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -144,8 +144,8 @@ func vacuum(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// truncateLog moves all of the write-ahead log into the file and cuts it to
-// nothing, once no reader needs an older state.
+// truncateLog moves the write-ahead log into the file and truncates it, once no reader
+// uses an older state.
 func truncateLog(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()

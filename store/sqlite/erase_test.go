@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// personal are frames that name a person in all places that the store copies.
-// Their bodies are of many sizes, so that pages split and overflow.
+// personal are frames that name a person in all columns of the store.
+// Their bodies have many sizes, so that pages split and overflow.
 func personal(run string, n int) []store.Frame {
 	frames := make([]store.Frame, n)
 	for i := range frames {
@@ -38,7 +38,7 @@ func personal(run string, n int) []store.Frame {
 			e.Kind, e.File, e.Output = audit.KindOutput, nil, &audit.Output{Stream: "tty", Text: long + audit.Text(mark)}
 		}
 		frames[i] = storetest.Frame(run, uint64(i+1), e)
-		copy(frames[i].Salt[:], mark+"-salt-is-long") // to be looked for
+		copy(frames[i].Salt[:], mark+"-salt-is-long") // to be searched for
 	}
 	return frames
 }
@@ -62,8 +62,8 @@ func holds(t *testing.T, path, mark string) (in []string) {
 	return in
 }
 
-// crowded is a store with two runs, taken in by turns and backwards, so that
-// pages were split at all places.
+// crowded is a store with two runs, ingested alternately and backwards, so that
+// pages were split everywhere.
 func crowded(t *testing.T) (path string, s *Store) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "store.db")
@@ -75,9 +75,9 @@ func crowded(t *testing.T) (path string, s *Store) {
 	return path, s
 }
 
-// TestEraseLeavesNoByte looks for what was erased in the files themselves, while
-// the store is open. The segments come in such an order that pages split with
-// copies left in their slack, which secure_delete alone does not reach.
+// TestEraseLeavesNoByte searches the files for erased contents while
+// the store is open. The segments are ingested in such an order that pages split and
+// leave copies in their slack, which secure_delete alone does not overwrite.
 func TestEraseLeavesNoByte(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := open1(t, path)
@@ -101,7 +101,7 @@ func TestEraseLeavesNoByte(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The byte after a name distinguishes it from one that a page's end has cut.
+			// The byte after a name distinguishes it from one that a page's end has truncated.
 			for _, m := range regexp.MustCompile(`r-a-alice(\d+)[" ./-]`).FindAllSubmatch(content, -1) {
 				if gone[string(m[1])] {
 					n++
@@ -124,7 +124,7 @@ func TestEraseLeavesNoByte(t *testing.T) {
 	}
 }
 
-// TestEraseAfterKill: the rows were emptied and the process died. Repeating does the rest.
+// TestEraseAfterKill: the process died after emptying the rows. Repeating completes the erasure.
 func TestEraseAfterKill(t *testing.T) {
 	path, s := crowded(t)
 	err := s.inTx(t.Context(), func(tx *sql.Tx) error { return eraseRows(t.Context(), tx, "", "r-a", []uint64{17}) })
@@ -153,8 +153,8 @@ func childErase(path string) error {
 	return s.Erase(context.Background(), "", "r-a", 17)
 }
 
-// TestKilledWhileErasing ends processes at all moments of an erasure: the record
-// is there or erased, nothing else is touched, and repeating it does the rest.
+// TestKilledWhileErasing kills processes at all moments of an erasure: the record
+// exists or is erased, nothing else changes, and repeating completes the erasure.
 func TestKilledWhileErasing(t *testing.T) {
 	path, s := crowded(t)
 	before := storetest.Collect(t, s.Records(t.Context(), store.Query{Run: "r-a"}))
@@ -190,7 +190,7 @@ func TestKilledWhileErasing(t *testing.T) {
 	}
 }
 
-// TestEraseWaitsForReaders: a reader of the state before keeps its bytes alive.
+// TestEraseWaitsForReaders: a reader of the previous state prevents the removal of its bytes.
 func TestEraseWaitsForReaders(t *testing.T) {
 	path, s := crowded(t)
 	r, err := OpenReader(t.Context(), path)
@@ -215,7 +215,7 @@ func TestEraseWaitsForReaders(t *testing.T) {
 	}
 }
 
-// TestEraseInDamagedCopy: the file that a rebuild kept has the record too.
+// TestEraseInDamagedCopy: the file that a rebuild kept also has the record.
 func TestEraseInDamagedCopy(t *testing.T) {
 	path, s := crowded(t)
 	s.Close()

@@ -20,9 +20,9 @@ func addFeed(ctx context.Context, tx *sql.Tx, seg store.Segment) error {
 	return err
 }
 
-// Feed returns segments in the order in which they were taken in, behind a
-// cursor; limit 0 means no limit. A cursor of a database that this one has replaced, or that was put back
-// to an older state, means from the beginning.
+// Feed returns segments in the order of ingestion, after a
+// cursor; limit 0 means no limit. If this database has replaced that of the cursor, or was restored
+// to an older state, Feed starts at the beginning.
 func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref, error) {
 	id, err := s.feedID(ctx, after)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref,
 	return refs, s.wrap("read feed", rows.Err())
 }
 
-// feedID returns the id behind which a cursor goes on: 0 unless this database gave it.
+// feedID returns the id after which a cursor continues: 0 unless this database made it.
 func (s *Store) feedID(ctx context.Context, cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
@@ -59,7 +59,7 @@ func (s *Store) feedID(ctx context.Context, cursor string) (int64, error) {
 	id, err := strconv.ParseInt(number, 10, 64)
 	mark, markErr := hex.DecodeString(text)
 	if err := errors.Join(err, markErr); err != nil {
-		return 0, fmt.Errorf("cursor %.40q is none of this store's: %w", cursor, err)
+		return 0, fmt.Errorf("cursor %.40q is not one of this store's: %w", cursor, err)
 	}
 	var have []byte
 	err = s.db.QueryRowContext(ctx, "SELECT mark FROM feed WHERE id = ?", id).Scan(&have)

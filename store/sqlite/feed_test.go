@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestFeedOfReplacedStore: a cursor of a database that was rebuilt, or restored from a copy and then written to, begins
+// TestFeedOfReplacedStore: after a database was rebuilt, or restored from a copy and then written to, an old cursor starts
 // at the beginning and skips nothing.
 func TestFeedOfReplacedStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -43,7 +43,7 @@ func TestFeedOfReplacedStore(t *testing.T) {
 	}
 }
 
-// TestFeedWithoutManifest: a segment of a log that was cut off is in the feed, and again when it comes with its
+// TestFeedWithoutManifest: a segment of a truncated log is in the feed, and again when it is ingested with its
 // manifest.
 func TestFeedWithoutManifest(t *testing.T) {
 	s := newStore(t)

@@ -7,15 +7,15 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// searchVersion is the schema whose columns are filled from the bodies that are there.
+// searchVersion is the schema version whose columns are filled from existing bodies.
 const searchVersion = 2
 
-// fillRows rows are read before they are written: a statement does not change
+// fillRows rows are read before they are written: a statement must not change
 // the table that another is reading.
 const fillRows = 1000
 
-// fillColumns gives the records of an older schema their columns to search by.
-// A record that cannot be read any more keeps its row and is found by its place only.
+// fillColumns fills the searchable columns of records of an older schema.
+// A record that cannot be parsed keeps its row and is found by its seq only.
 func fillColumns(tx *sql.Tx) error {
 	update, err := tx.Prepare("UPDATE records SET path = ?, host = ?, hash = ?, secret = ?, rule = ? WHERE run = ? AND seq = ?")
 	if err != nil {
@@ -37,8 +37,8 @@ func fillColumns(tx *sql.Tx) error {
 	}
 }
 
-// headsAfter returns the heads of the next rows that have something to fill in,
-// and moves run and seq behind what it looked at. It returns nil at the end.
+// headsAfter returns the heads of the next rows with values to fill in,
+// and advances run and seq past the rows that it read. It returns nil at the end.
 func headsAfter(tx *sql.Tx, run *string, seq *int64) ([]store.Head, error) {
 	rows, err := tx.Query("SELECT run, seq, body FROM records WHERE (run, seq) > (?, ?) ORDER BY run, seq LIMIT ?", *run, *seq, fillRows)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 )
 
 // Ingest adds segments: their records, their manifests and what they change in the runs' summaries, durably and in one
-// transaction. What is already there does not change. store.ErrConflict and store.ErrMalformed mean that trying again
+// transaction. Existing rows do not change. store.ErrConflict and store.ErrMalformed mean that retrying
 // is useless. After an error nothing of them is stored.
 func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
 	heads := make([][]store.Head, len(segs))
-	for i, seg := range segs { // before the transaction, which others wait for
+	for i, seg := range segs { // before the transaction, for which others wait
 		var err error
 		if heads[i], err = check(seg); err != nil {
 			return fmt.Errorf("ingest: run %.40q: %w", seg.Run, err)
@@ -40,12 +40,12 @@ func check(seg store.Segment) ([]store.Head, error) {
 	return seg.Heads()
 }
 
-// batch is what one transaction adds.
+// batch is the state of one transaction.
 type batch struct {
 	ctx  context.Context
 	tx   *sql.Tx
 	in   inserter
-	runs map[string]*store.Run // summaries as they become
+	runs map[string]*store.Run // current summaries
 }
 
 func (b *batch) add(seg store.Segment, heads []store.Head) error {
@@ -78,8 +78,8 @@ func (b *batch) add(seg store.Segment, heads []store.Head) error {
 	return addFeed(b.ctx, b.tx, seg)
 }
 
-// run returns the summary that seg adds to. A run has one tenant and one host,
-// so that no other can write into it; the host may be missing in what an older Custody wrote.
+// run returns the summary to which seg is added. A run has one tenant and one host,
+// so that no other can write to it; what an older Custody wrote may lack the host.
 func (b *batch) run(seg store.Segment) (*store.Run, error) {
 	run := b.runs[seg.Run]
 	if run == nil {
@@ -114,7 +114,7 @@ func (b *batch) save() error {
 }
 
 // presentRows returns which frames of seg are stored already, and fails if one of them is stored with other bytes. Of
-// an erased record the leaf is compared.
+// an erased record it compares the leaf.
 func presentRows(ctx context.Context, tx *sql.Tx, seg store.Segment) (map[uint64]bool, error) {
 	if len(seg.Frames) == 0 {
 		return nil, nil
@@ -164,7 +164,7 @@ func sameRecord(f store.Frame, body, salt, leaf []byte) bool {
 	return bytes.Equal(want[:], leaf)
 }
 
-// addManifest stores the manifest unless it is there; another one at its place is a conflict.
+// addManifest stores the manifest unless it exists; another one with its index is a conflict.
 func addManifest(ctx context.Context, tx *sql.Tx, seg store.Segment) (isNew bool, err error) {
 	if len(seg.Manifest) == 0 {
 		return false, nil
@@ -186,11 +186,11 @@ func addManifest(ctx context.Context, tx *sql.Tx, seg store.Segment) (isNew bool
 	return false, nil
 }
 
-// rowSteps are the numbers of rows that go into one statement: the driver's cost
-// is by statement. The largest stays far below SQLite's limit of 32766 parameters.
+// rowSteps are the numbers of rows in one statement: the driver's cost
+// is per statement. The largest stays far below SQLite's limit of 32766 parameters.
 var rowSteps = [...]int{64, 8, 1}
 
-// inserter gathers rows and writes them many to a statement.
+// inserter collects rows and inserts many with one statement.
 type inserter struct {
 	ctx   context.Context
 	tx    *sql.Tx
@@ -206,7 +206,7 @@ func (in *inserter) add(h store.Head, f store.Frame) error {
 	return in.flush()
 }
 
-// flush writes what was gathered.
+// flush writes the collected rows.
 func (in *inserter) flush() error {
 	args := in.args
 	for i, rows := range rowSteps {
@@ -232,8 +232,8 @@ func (in *inserter) exec(step int, args []any) error {
 	return err
 }
 
-// insertSQL leaves what a statement that fails has done to the transaction, which is rolled back as a whole. So SQLite
-// need not copy each page that the statement changes, to undo it alone.
+// insertSQL leaves the effects of a failed statement to the transaction, which is rolled back as a whole. So SQLite
+// need not copy each page that the statement changes in order to undo it.
 func insertSQL(rows int) string {
 	row := "(" + strings.Repeat("?,", columns-1) + "?)"
 	return "INSERT OR FAIL INTO records (" + columnNames + ") VALUES " + strings.Repeat(row+",", rows-1) + row

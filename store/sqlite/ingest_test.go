@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestInsertFails wants no row of a transaction whose last statement fails in the middle: statements are not undone alone.
+// TestInsertFails: if the last statement of a transaction fails, no row is stored, although statements are not undone separately.
 func TestInsertFails(t *testing.T) {
 	s := newStore(t)
 	ctx := context.Background()

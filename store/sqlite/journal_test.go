@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestNoWaitForFiles: SQLite would wait for a writer of a FIFO in the place of any file that it opens.
+// TestNoWaitForFiles: SQLite would wait for a writer of a FIFO that replaces a file which it opens.
 func TestNoWaitForFiles(t *testing.T) {
 	for i := range regular.DatabaseFiles("") {
 		path := filepath.Join(t.TempDir(), "custody.db")
@@ -46,7 +46,7 @@ func TestNoWaitForFiles(t *testing.T) {
 	}
 }
 
-// TestRebuildTakesJournal: a journal beside the old database is not carried out on the new one.
+// TestRebuildTakesJournal: SQLite does not apply the old database's journal to the new one.
 func TestRebuildTakesJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "custody.db")
 	if err := open1(t, path).Close(); err != nil {

@@ -14,16 +14,16 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// TooNewError means that a later Custody has changed the schema.
+// TooNewError: a later version of Custody has changed the schema.
 type TooNewError struct{ Have, Known int }
 
 // Error implements error.
 func (e *TooNewError) Error() string {
-	return fmt.Sprintf("the store has schema %d, this custody knows up to %d", e.Have, e.Known)
+	return fmt.Sprintf("the store has schema %d, this version of custody supports up to %d", e.Have, e.Known)
 }
 
-// Hint returns what to do about it.
-func (e *TooNewError) Hint() string { return "use the newer custody that wrote this store" }
+// Hint returns the remedy.
+func (e *TooNewError) Hint() string { return "use the newer version of custody that wrote this store" }
 
 func migrationFiles() ([]string, error) {
 	return fs.Glob(migrations, "migrations/*.sql") // sorted
@@ -48,7 +48,7 @@ func checkVersion(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// migrate applies what is missing, in one transaction that other processes wait for.
+// migrate applies the missing migrations, in one transaction for which other processes wait.
 func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := migrationFiles()
 	if err != nil {
@@ -62,7 +62,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after Commit it does nothing
+	defer tx.Rollback() // no effect after Commit
 	have, err := version(ctx, tx)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// oldStore makes a database of schema 1 with runs in it, and returns a new one with the same.
+// oldStore makes a database of schema 1 with runs in it, and returns a new one with the same runs.
 func oldStore(t *testing.T, path string, segs []store.Segment) *Store {
 	t.Helper()
 	now := newStore(t)
@@ -30,7 +30,7 @@ func oldStore(t *testing.T, path string, segs []store.Segment) *Store {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	old.SetMaxOpenConns(1) // to which the new one is attached
+	old.SetMaxOpenConns(1) // the new database is attached to it
 	for _, statement := range []string{
 		string(schema), "PRAGMA user_version = 1", "PRAGMA journal_mode = wal", "ATTACH '" + now.path + "' AS now",
 		"INSERT INTO records SELECT run, seq, time, kind, step, observer, proc, body, salt FROM now.records",
@@ -45,7 +45,7 @@ func oldStore(t *testing.T, path string, segs []store.Segment) *Store {
 	return now
 }
 
-// TestOldStore: a store of schema 1 becomes what it would be if all were ingested now.
+// TestOldStore: migrating a store of schema 1 has the same result as ingesting everything again.
 func TestOldStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	segs := slices.Concat(storetest.Segments("r-a", personal("r-a", 2500), 700), storetest.Run("r-b", 300, 90))
@@ -121,8 +121,8 @@ func childOpen(path string) error {
 	return s.Close()
 }
 
-// TestKilledWhileMigrating ends processes at all moments of bringing an old
-// store up to date: it is always the old one or the new one.
+// TestKilledWhileMigrating kills processes at all moments of a
+// migration: the store has always either the old schema or the new one.
 func TestKilledWhileMigrating(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	now := oldStore(t, path, storetest.Run("r-k", 8000, 1000))

@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// TestSmallTenant searches in the name of a tenant that has little among much of another: whatever
-// is asked, the answer is the oracle's.
+// TestSmallTenant searches for a tenant that has few records among many of another: all
+// results are those of the oracle.
 func TestSmallTenant(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	s, o := newStore(t), &storetest.Oracle{}
@@ -105,7 +105,7 @@ func randomSearch(random *rand.Rand) store.Search {
 	return q
 }
 
-// TestSmallTenantPlan wants a small tenant's records read by its runs.
+// TestSmallTenantPlan checks that a small tenant's records are read by its runs.
 func TestSmallTenantPlan(t *testing.T) {
 	q := store.Search{Tenant: "small", Host: "a", From: time.Unix(1e9, 0), Limit: 10}
 	s := newStore(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// plan is how SQLite means to answer.
+// plan is SQLite's query plan.
 func plan(t *testing.T, s *Store, sel *selection) string {
 	t.Helper()
 	rows, err := s.db.Query("EXPLAIN QUERY PLAN "+sel.text.String(), sel.args...)
@@ -29,13 +29,13 @@ func plan(t *testing.T, s *Store, sel *selection) string {
 	return strings.Join(all, "; ")
 }
 
-// sorts reports whether a plan reads all rows to sort them.
+// sorts reports whether a plan sorts all rows.
 func sorts(plan string) bool {
 	return strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE")
 }
 
-// TestPlans wants each question answered from an index that has its order, however
-// many records there are: neither a walk over all of them nor a sort.
+// TestPlans checks that each query uses an index in its order, regardless of the number of
+// records: neither a full scan nor a sort.
 func TestPlans(t *testing.T) {
 	s := newStore(t)
 	hash := strings.Repeat("0f", 32)

@@ -16,8 +16,8 @@ import (
 
 const childEnv = "CUSTODY_TEST_INGEST" // "path run"
 
-// TestMain makes the test binary, started again with one of these variables, a
-// process that does one thing to a store.
+// TestMain also runs the test binary's child processes: with one of these variables it
+// does one operation on a store.
 func TestMain(m *testing.M) {
 	for env, do := range map[string]func(string) error{childEnv: childIngest, migrateEnv: childOpen, eraseEnv: childErase} {
 		if what := os.Getenv(env); what != "" {
@@ -88,9 +88,9 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 	}
 }
 
-// TestKilledWhileIngesting ends a child in the middle of its work, several
-// times, and reads its log again: every record is there exactly once, and what
-// the child had acknowledged was there before.
+// TestKilledWhileIngesting kills a child during its work, several
+// times, and ingests its log again: every record is stored exactly once, and what
+// the child had acknowledged was stored before.
 func TestKilledWhileIngesting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	want := storetest.Run("r-k", childRecords, childSegment)
@@ -114,7 +114,7 @@ func TestKilledWhileIngesting(t *testing.T) {
 	}
 }
 
-// wantPrefix checks that a reader finds whole segments and at least those up to acknowledged.
+// wantPrefix checks that a reader finds complete segments, and at least those up to acknowledged.
 func wantPrefix(t *testing.T, path string, acknowledged uint64) {
 	t.Helper()
 	r, err := OpenReader(t.Context(), path)

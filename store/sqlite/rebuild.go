@@ -15,16 +15,16 @@ import (
 // damagedSuffix ends the name of the file that Rebuild replaced.
 const damagedSuffix = ".damaged"
 
-// rebuildSuffix ends the name of the file that Rebuild makes.
+// rebuildSuffix ends the name of the temporary file of Rebuild.
 const rebuildSuffix = ".rebuild"
 
 // Rebuild makes a new database from segments, which the caller reads from the logs, and replaces the one at path with
 // it. The old file, if there is one, is kept beside it with the ending ".damaged".
 //
-// Segments that are refused as malformed or conflicting are left out and
-// returned, joined, as an error beside the number of segments that went in; the
-// rebuilt store is in place all the same. Any other error leaves the old file
-// where it is. No other process may have the store open.
+// Segments that are refused as malformed or conflicting are left out; their
+// errors are joined and returned together with the number of ingested segments, and the
+// rebuilt store is used nevertheless. After any other error the old file stays
+// in place. No other process may have the store open.
 func Rebuild(ctx context.Context, path string, segments iter.Seq2[store.Segment, error]) (int, error) {
 	fresh := path + rebuildSuffix
 	if err := remove(fresh); err != nil {
@@ -40,7 +40,7 @@ func Rebuild(ctx context.Context, path string, segments iter.Seq2[store.Segment,
 	return n, refused
 }
 
-// fill ingests all segments into a new database, which is closed, and so one file, on return.
+// fill ingests all segments into a new database, which is closed on return, and so a single file.
 func fill(ctx context.Context, path string, segments iter.Seq2[store.Segment, error]) (n int, refused, err error) {
 	s, err := Open(ctx, path)
 	if err != nil {
@@ -63,13 +63,13 @@ func fill(ctx context.Context, path string, segments iter.Seq2[store.Segment, er
 	return n, refused, s.Close()
 }
 
-// swap moves the file at path aside and fresh into its place.
+// swap renames the file at path and then fresh to path.
 func swap(fresh, path string) error {
-	if err := remove(path + damagedSuffix); err != nil { // of an earlier rebuild
+	if err := remove(path + damagedSuffix); err != nil { // from an earlier rebuild
 		return err
 	}
 	damaged := regular.DatabaseFiles(path + damagedSuffix)
-	for i, file := range regular.DatabaseFiles(path) { // SQLite would carry out an old journal on the new file
+	for i, file := range regular.DatabaseFiles(path) { // SQLite would apply an old journal to the new file
 		err := os.Rename(file, damaged[i])
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

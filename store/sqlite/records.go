@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Records returns the records that match, in order of seq. Each range over it runs the query again and sees one state
-// of the store, whatever is written meanwhile. An error ends it. A row's Body is its own copy.
+// Records returns the matching records, in order of seq. Each range over it runs the query again and sees one state
+// of the store, unaffected by concurrent writes. It stops after an error. The caller owns a row's Body.
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		tenant, err := s.tenantOf(ctx, q.Run)
@@ -33,7 +33,7 @@ func (s *Store) tenantOf(ctx context.Context, run string) (tenant string, err er
 	return tenant, err
 }
 
-// rows yields what a selection finds.
+// rows yields the results of a selection.
 func (s *Store) rows(ctx context.Context, doing string, sel *selection, yield func(store.Row, error) bool) {
 	rows, err := s.db.QueryContext(ctx, sel.text.String(), sel.args...)
 	if err != nil {
@@ -56,13 +56,13 @@ func (s *Store) rows(ctx context.Context, doing string, sel *selection, yield fu
 	}
 }
 
-// selection is a statement in the making.
+// selection builds a statement.
 type selection struct {
 	text strings.Builder
 	args []any
 }
 
-// selectRecords begins a selection for scanRow; tenant is an expression.
+// selectRecords starts a selection for scanRow; tenant is an expression.
 func selectRecords(tenant string, args ...any) *selection {
 	sel := &selection{args: args}
 	sel.text.WriteString("SELECT " + tenant + ", " + columnNames + " FROM records WHERE 1")
@@ -100,10 +100,10 @@ func (sel *selection) order(by string, limit int) *selection {
 }
 
 func recordsSQL(q store.Query, tenant string) *selection {
-	sel := selectRecords("?", tenant) // it never changes
+	sel := selectRecords("?", tenant) // it is the same for all rows
 	after := int64(min(q.AfterSeq, store.MaxSeq))
 	if after == 0 {
-		after = -1 // a log may count from 0
+		after = -1 // seqs may begin at 0
 	}
 	sel.and("run = ? AND seq > ?", q.Run, after)
 	sel.kinds(q.Kinds)

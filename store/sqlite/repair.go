@@ -57,7 +57,7 @@ func (b *batch) repair(seg store.Segment, heads []store.Head) error {
 	return addFeed(b.ctx, b.tx, seg)
 }
 
-// repairManifest repairs the columns beside the manifest's bytes. isNew is set if there is no row.
+// repairManifest repairs the other columns of a manifest's row. isNew is set if there is no row.
 func repairManifest(ctx context.Context, tx *sql.Tx, seg store.Segment) (isNew, changed bool, err error) {
 	var have []byte
 	err = tx.QueryRowContext(ctx, "SELECT CAST(bytes AS BLOB) FROM manifests WHERE run = ? AND idx = ?", seg.Run, int64(seg.Index)).Scan(&have)
@@ -79,7 +79,7 @@ func repairManifest(ctx context.Context, tx *sql.Tx, seg store.Segment) (isNew, 
 	return false, n > 0, err
 }
 
-// repairRows writes what is missing or not as it should be, and removes what seg has not.
+// repairRows writes rows that are missing or wrong, and removes those that seg lacks.
 func (b *batch) repairRows(seg store.Segment, heads []store.Head) (changed bool, err error) {
 	have, err := rawRows(b.ctx, b.tx, seg)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *batch) remove(run string, seq any) error {
 	return err
 }
 
-// rawRow has columnNames as they are in the database, however they were altered.
+// rawRow has columnNames as in the database, whatever was altered.
 type rawRow []any
 
 func (r rawRow) time() int64 {
@@ -128,7 +128,7 @@ func (r rawRow) time() int64 {
 	return ns
 }
 
-// frame is the frame that a row's columns give; an invalid body or salt is left out.
+// frame returns the frame of a row's columns; it leaves out an invalid body or salt.
 func (r rawRow) frame() store.Frame {
 	if r[14] != nil {
 		leaf := new([32]byte)
@@ -153,7 +153,7 @@ func sameValue(a, b any) bool {
 	return a == b
 }
 
-// rawRows reads the rows at the place of seg, by seq, which SQLite lets be any number.
+// rawRows reads the rows with the seqs of seg, by seq, for which SQLite allows any number.
 func rawRows(ctx context.Context, tx *sql.Tx, seg store.Segment) (map[any]rawRow, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT "+columnNames+" FROM records WHERE run = ? AND seq BETWEEN ? AND ?", seg.Run, int64(seg.First), int64(seg.Last))
 	if err != nil {

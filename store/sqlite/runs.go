@@ -44,12 +44,12 @@ func runsSQL(f store.Filter) *selection {
 	}
 	if f.Before != nil {
 		at := nano(f.Before.Began())
-		sel.and(began+" <= ? AND ("+began+", run) < (?, ?)", at, at, f.Before.ID) // an expression is not found in an index by the second alone
+		sel.and(began+" <= ? AND ("+began+", run) < (?, ?)", at, at, f.Before.ID) // SQLite does not use an index on an expression for the second condition alone
 	}
 	return sel
 }
 
-// tenantName is the tenant as it stands in a row.
+// tenantName returns the tenant as stored in a row.
 func tenantName(asked string) string {
 	if asked == store.NoTenant {
 		return ""
@@ -57,7 +57,7 @@ func tenantName(asked string) string {
 	return asked
 }
 
-// selectRuns begins a selection for runs.
+// selectRuns starts a selection for runs.
 func selectRuns(tenant string, class store.Class) *selection {
 	sel := &selection{}
 	sel.text.WriteString("SELECT " + runColumns + " FROM runs WHERE 1")
@@ -77,14 +77,14 @@ func selectRuns(tenant string, class store.Class) *selection {
 }
 
 // Run finds a run of a tenant, or of any if that is empty, by its name, by a
-// prefix that no other run has, or as Last. The error is store.ErrNotFound or store.ErrAmbiguous.
+// unique prefix, or as Last. The error is store.ErrNotFound or store.ErrAmbiguous.
 func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error) {
 	var runs []store.Run
 	var err error
 	if name == store.Last {
 		runs, err = s.runs(ctx, selectRuns(tenant, store.Sandboxes), 1)
 	} else if name != "" {
-		// A name that is whole wins over a longer one that begins with it.
+		// An exact name takes precedence over a longer one with that prefix.
 		sel := selectRuns(tenant, "")
 		sel.and("run = ?", name)
 		runs, err = s.runs(ctx, sel, 1)
@@ -149,7 +149,7 @@ func scanRun(scan func(...any) error) (store.Run, error) {
 	return r, nil
 }
 
-// loadSummary returns the summary of the run as it stands, or that of a new run
+// loadSummary returns the run's stored summary, or that of a new run
 // with the tenant and host of seg.
 func loadSummary(ctx context.Context, tx *sql.Tx, seg store.Segment) (store.Run, error) {
 	r, err := scanRun(tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM runs WHERE run = ?", seg.Run).Scan)
@@ -158,7 +158,7 @@ func loadSummary(ctx context.Context, tx *sql.Tx, seg store.Segment) (store.Run,
 	}
 	r = store.NewRun(seg.Run)
 	r.Tenant, r.Host = seg.Tenant, seg.Host
-	// A closing manifest that came first has no records, and so made no summary.
+	// A closing manifest that was ingested first has no records, and so no summary.
 	err = tx.QueryRowContext(ctx, "SELECT tenant, host FROM manifests WHERE run = ? LIMIT 1", seg.Run).Scan(&r.Tenant, &r.Host)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
@@ -183,7 +183,7 @@ func saveSummary(ctx context.Context, tx *sql.Tx, r store.Run) error {
 	return err
 }
 
-// nano returns t as it stands in the database, or the nearest that does.
+// nano returns t as stored in the database, or the nearest value that it can store.
 func nano(t time.Time) int64 {
 	switch {
 	case t.Before(fromNano(math.MinInt64)):

@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Search returns the records of all runs that match, newest first. It goes back along an index;
-// where that alone does not answer, it does so in steps, and sees what is taken in or erased between two of them.
+// Search returns the matching records of all runs, newest first. It reads an index backward;
+// if that alone does not suffice, it proceeds in steps, and sees changes that are made between two of them.
 func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		if err := q.Check(); err != nil {
@@ -39,25 +39,25 @@ func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 	}
 }
 
-// errStop ends a search because the reader has enough.
-var errStop = errors.New("the reader has enough")
+// errStop ends a search because the caller has stopped.
+var errStop = errors.New("the caller has stopped")
 
-// newest is before all records: what a store can keep ends in 2261.
+// newest is after all records: the range of times in a store ends in 2261.
 var newest = store.Head{Time: time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)}
 
-// way is the index that a search goes along: those rows whose column is value, or all by time.
+// way is the index that a search reads: the rows whose column is value, or all by time.
 type way struct {
 	index  string
 	column string // "" for records_by_time
 	value  any
-	// more holds for all rows of a partial index; SQLite uses the index only if the query has it.
+	// more is true for all rows of a partial index; SQLite uses the index only if the query contains it.
 	more string
 }
 
 // fewKinds is the condition of records_by_kind.
 const fewKinds = "f.kind NOT IN ('', 'output', 'exec', 'exit', 'file', 'dns', 'flow', 'http')"
 
-// wayOf picks the index that is likely to be the fastest.
+// wayOf selects the index that is likely to be the fastest.
 func wayOf(q store.Search) way {
 	for _, w := range []way{
 		{index: "records_by_hash", column: "hash", value: hashColumn(q.Hash)},
@@ -80,29 +80,29 @@ func isFew(k audit.Kind) bool {
 	return !strings.Contains(fewKinds, "'"+string(k)+"'")
 }
 
-// walk is a search on its way.
+// walk is the state of a search.
 type walk struct {
 	store *Store
 	ctx   context.Context
 	q     store.Search
 	way   way
-	at    store.Head // all that matches before this place was yielded, and nothing from it on
+	at    store.Head // all matches before this position were yielded, and none from it on
 	left  int        // 0 at the beginning means no limit
 	given int
 	yield func(store.Row, error) bool
 }
 
-// Entries of the index that a step looks at. The first is small, as most searches find enough there;
-// the last takes a tenth of a second or so, which is how late the end of the context may be noticed. A text is
-// looked for in rows, which takes longer than entries do.
+// Numbers of index entries that a step reads. The first is small, as most searches find enough there;
+// the last takes about a tenth of a second, which is how late the end of the context may be noticed. A search for a text
+// reads rows, which takes longer than entries.
 const (
 	firstStep = 2000
 	lastStep  = 50000
 	textStep  = 10000
 )
 
-// all goes back in steps until the end of the index or of the limit. Of a small tenant the index may have little
-// among much of others: after as many entries as the tenant has records, these are read in its place.
+// all goes back in steps until the end of the index or of the limit. For a small tenant the index may have few entries
+// among many of others: after as many entries as the tenant has records, it reads the tenant's records instead.
 func (w *walk) all() error {
 	if err := w.ctx.Err(); err != nil {
 		return err
@@ -138,14 +138,14 @@ func (w *walk) all() error {
 	}
 }
 
-// A small tenant has at most so many runs and records: they are read within a tenth of a second or so.
+// Maximum numbers of runs and records of a small tenant: they are read within about a tenth of a second.
 const (
 	ownRuns    = 200
 	ownRecords = 30000
 )
 
 // tenant reports whether the search's tenant has no runs at all, and how many records it has if it is a small one. It
-// relies on the summaries: a wrong one costs time, and changes no answer.
+// uses the summaries: a wrong one costs time, and does not change the result.
 func (w *walk) tenant() (none bool, own int, err error) {
 	if w.q.Tenant == "" {
 		return false, math.MaxInt, nil
@@ -153,13 +153,13 @@ func (w *walk) tenant() (none bool, own int, err error) {
 	var runs, records int
 	err = w.store.db.QueryRowContext(w.ctx, "SELECT count(*), coalesce(sum(max(0, min(events, ?))), 0) FROM (SELECT events FROM runs WHERE tenant = ? LIMIT ?)",
 		ownRecords+1, tenantName(w.q.Tenant), ownRuns+1).Scan(&runs, &records)
-	if runs > ownRuns || records > ownRecords || w.q.Text != "" { // a text is looked for in parts of a second
+	if runs > ownRuns || records > ownRecords || w.q.Text != "" { // a search for a text takes tenths of a second
 		records = math.MaxInt
 	}
 	return runs == 0, records, err
 }
 
-// own selects what matches from w.at backwards out of all records of the tenant's runs.
+// own selects the matches from w.at backward from all records of the tenant's runs.
 func (w *walk) own(rest []condition) *selection {
 	sel := &selection{}
 	sel.text.WriteString("SELECT f.tenant, " + recordColumns +
@@ -178,16 +178,16 @@ func (w *walk) own(rest []condition) *selection {
 	return sel.order(strings.ReplaceAll(backwards, "f.", "records."), max(0, w.left-w.given))
 }
 
-// condition is one of a selection.
+// condition is one condition of a selection.
 type condition struct {
 	text string
 	args []any
 }
 
-// tenantOfRow is ” where the store has no summary of the run, so that its records are found and marked.
+// tenantOfRow is the empty string if the store has no summary of the run, so that its records are found and marked.
 const tenantOfRow = "coalesce((SELECT tenant FROM runs WHERE runs.run = f.run), '')"
 
-// rest is the part of the condition that the index does not answer. The tenant comes first, as it is known before a
+// rest returns the conditions that the index does not check. The tenant comes first, as it is known before a
 // record's row is read.
 func (w *walk) rest() (rest []condition) {
 	if w.q.Tenant != "" {
@@ -213,12 +213,12 @@ func (w *walk) rest() (rest []condition) {
 	return rest
 }
 
-// recordColumns are columnNames where another table has such names, too.
+// recordColumns are columnNames qualified for joins.
 var recordColumns = "records." + strings.ReplaceAll(columnNames, ", ", ", records.")
 
 const backwards = "f.time DESC, f.run DESC, f.seq DESC"
 
-// along selects from entries f of the index, from w.at backwards, and from the tables joined to them.
+// along selects from entries f of the index, from w.at backward, and from the tables joined to them.
 func (w *walk) along(columns, join string) *selection {
 	sel := &selection{}
 	sel.text.WriteString("SELECT " + columns + " FROM records AS f INDEXED BY " + w.way.index + join + " WHERE 1" + w.way.more)
@@ -229,8 +229,8 @@ func (w *walk) along(columns, join string) *selection {
 	return sel
 }
 
-// until ends a selection at a place, that included, or where nothing older is wanted. Times alone
-// would be compared with each entry, where places bound the walk.
+// until ends a selection at a position, inclusive, or where nothing older is wanted. A condition on times alone
+// would be compared with each entry; one on positions bounds the scan.
 func (w *walk) until(sel *selection, end *store.Head) {
 	if end == nil && !w.q.From.IsZero() {
 		end = &store.Head{Time: w.q.From}
@@ -240,7 +240,7 @@ func (w *walk) until(sel *selection, end *store.Head) {
 	}
 }
 
-// skip returns the place of the n-th entry from w.at backwards, nil if there are less. No row is read.
+// skip returns the position of the n-th entry from w.at backward, nil if there are fewer. It reads no row.
 func (w *walk) skip(n int) (*store.Head, error) {
 	sel := w.skipping(n)
 	var ns int64
@@ -262,10 +262,10 @@ func (w *walk) skipping(n int) *selection {
 	return sel
 }
 
-// rows yields what matches from w.at back to end, that included; nil is the end of the index.
+// rows yields the matches from w.at back to end, inclusive; nil is the end of the index.
 func (w *walk) rows(rest []condition, end *store.Head) error { return w.read(w.selection(rest, end)) }
 
-// read yields what a selection finds.
+// read yields the results of a selection.
 func (w *walk) read(sel *selection) error {
 	rows, err := w.store.db.QueryContext(w.ctx, sel.text.String(), sel.args...)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package sqlite is the store of one machine: a single SQLite file in WAL mode, that several processes write and read
+// Package sqlite is the store of one machine: a single SQLite file in WAL mode, which several processes write and read
 // concurrently.
 //
-// Segments that are handed over together are ingested in one transaction, all or
-// none of them. Ingesting one again changes nothing; a record that differs from the one already stored at
-// the same place is refused and reported, never overwritten.
+// Segments of one call are ingested in one transaction, all or
+// none of them. Ingesting one again changes nothing; a record that differs from the stored one with
+// the same seq is refused and reported, never overwritten.
 //
-// An erased record keeps its row, with its time and leaf and nothing else. That
-// its bytes are gone from the file too takes rewriting the file: see Erase.
+// An erased record keeps its row, with only its time and leaf. Removing
+// its bytes from the file requires rewriting the file: see Erase.
 package sqlite
 
 import (
@@ -31,8 +31,8 @@ import (
 
 var _ store.Store = (*Store)(nil)
 
-// busyTimeout is how long a writer waits for another process's transaction. A
-// full segment takes well under a second, so this is many waiting writers.
+// busyTimeout bounds a writer's wait for other processes' transactions. A
+// full segment takes well under a second, so this suffices for many waiting writers.
 const busyTimeout = 15 * time.Second
 
 // Store is an open database. It is safe for concurrent use; writers wait for each other, readers do not wait.
@@ -41,7 +41,7 @@ type Store struct {
 	db   *sql.DB
 }
 
-// CorruptError means that SQLite found the file damaged, or not a database.
+// CorruptError: SQLite found the file damaged, or not a database.
 type CorruptError struct {
 	Path string
 	Err  error
@@ -52,19 +52,20 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("the store %s is damaged: %v", e.Path, e.Err)
 }
 
-// Unwrap gives SQLite's own error.
+// Unwrap returns SQLite's error.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *CorruptError) Hint() string {
-	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes a new one from them"
+	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` builds a new one from them"
 }
 
-// Open opens the database for reading and writing, makes it if there is none, for its owner alone, as the logs
-// are that it is made from, and brings its schema up to date.
+// Open opens the database for reading and writing and migrates its schema. It creates the database if it does not exist,
+// readable only by its owner, like the logs.
+//
+// SQLite gives its other files the same mode. An existing file must not be
+// opened without SQLite: closing it would release SQLite's locks (fcntl).
 func Open(ctx context.Context, path string) (*Store, error) {
-	// SQLite gives its other files the mode of this one. An existing one must not be
-	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {
 		err = f.Close()
@@ -76,14 +77,14 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		"&_pragma=cache_size(-16000)&_pragma=wal_autocheckpoint(4000)", migrate) // KiB and pages: room for what a few segments change
 }
 
-// OpenReader opens an existing database for reading, while others may write to
-// it. The error is fs.ErrNotExist when there is no database yet.
+// OpenReader opens an existing database for reading, while other processes may write to
+// it. The error is fs.ErrNotExist if there is no database yet.
 func OpenReader(ctx context.Context, path string) (*Store, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	// Opened for writing underneath, because the first reader after a crash has
-	// to recover the write-ahead log; query_only keeps SQL from changing anything.
+	// The file is opened for writing, because the first reader after a crash must
+	// recover the write-ahead log; query_only prevents changes through SQL.
 	return open(ctx, path, "mode=rw&_pragma=query_only(1)", checkVersion)
 }
 
@@ -111,9 +112,9 @@ func (s *Store) Close() error {
 	return s.wrap("close store", s.db.Close())
 }
 
-// retryBusy repeats what SQLite refuses without waiting for busy_timeout: the
+// retryBusy retries what SQLite refuses without waiting for busy_timeout: the
 // change to WAL mode and the recovery after a crash, when several processes
-// open the file at the same moment. It ends with ctx, and after busyTimeout.
+// open the file at the same moment. It stops when ctx ends, and after busyTimeout.
 func retryBusy(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -130,7 +131,7 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
-// AccessError means that the file cannot be written, or stays locked, and has the file that causes it.
+// AccessError: the file cannot be written, or stays locked. It names the file that causes it.
 type AccessError struct {
 	Path string
 	Err  error
@@ -139,18 +140,18 @@ type AccessError struct {
 // Error implements error.
 func (e *AccessError) Error() string { return fmt.Sprintf("the store %s: %v", e.Path, e.Err) }
 
-// Unwrap gives SQLite's own error.
+// Unwrap returns SQLite's error.
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Hint returns what to do about it.
+// Hint returns the remedy.
 func (e *AccessError) Hint() string {
 	switch {
 	case isCode(e.Err, lib.SQLITE_BUSY):
-		return "another process keeps it locked: `fuser " + e.Path + "` names those that have it open"
+		return "another process has locked it: `fuser " + e.Path + "` lists those that have it open"
 	case isCode(e.Err, lib.SQLITE_FULL):
-		return "make room on its disk"
+		return "free space on its disk"
 	}
-	return "it and its directory must be writable, with room on the disk: look at owner, mode, mount and `df`"
+	return "it and its directory must be writable, with free space on the disk: check owner, mode, mount and `df`"
 }
 
 // undefined reports whether a table, column or index that this package makes is missing in the database, or exists
@@ -160,7 +161,7 @@ func undefined(err error) bool {
 		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// wrap adds what was being done and turns damage into a CorruptError.
+// wrap adds the operation and turns damage into a CorruptError.
 func (s *Store) wrap(doing string, err error) error {
 	switch {
 	case err == nil:
@@ -185,7 +186,7 @@ func isCode(err error, code int) bool {
 	return errors.As(err, &e) && e.Code()&0xff == code
 }
 
-// inTx runs do in one transaction, rolled back unless do and the commit succeed.
+// inTx calls do in one transaction, rolled back unless do and the commit succeed.
 func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestReaderWhileWriting(t *testing.T) {
 		t.Fatal("a reader could write")
 	}
 	seen := 0
-	for range r.Records(t.Context(), store.Query{Run: "r-1"}) { // a read that stays open does not hold up the writer
+	for range r.Records(t.Context(), store.Query{Run: "r-1"}) { // an open read does not block the writer
 		if seen++; seen == 1 {
 			storetest.Ingest(t, w, segs[1:])
 		}
@@ -129,7 +129,7 @@ func TestRebuildThatFailsLeavesTheOld(t *testing.T) {
 	}
 }
 
-// damage overwrites all pages behind the first.
+// damage overwrites all pages after the first.
 func damage(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -165,11 +165,11 @@ func wantCorrupt(t *testing.T, path string) {
 	}
 }
 
-// TestFullStore stops the file from growing: the segment is refused whole, not for good, and is taken once there is
-// space.
+// TestFullStore prevents the file from growing: the segment is refused as a whole with a transient error, and is ingested
+// when there is space.
 func TestFullStore(t *testing.T) {
 	s := newStore(t)
-	s.db.SetMaxOpenConns(1) // the limit is one of the connection
+	s.db.SetMaxOpenConns(1) // the limit is per connection
 	segs := storetest.Run("r-1", 4000, 1000)
 	storetest.Ingest(t, s, segs[:1])
 	limit := func(pages int) {
@@ -177,7 +177,7 @@ func TestFullStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	limit(1) // less than there are means as many as there are
+	limit(1) // fewer than exist means as many as exist
 	err := s.Ingest(t.Context(), segs[1])
 	if !isCode(err, lib.SQLITE_FULL) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
 		t.Fatalf("got %v, want SQLITE_FULL", err)

@@ -15,17 +15,17 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// bugEnv names the bug of the store that TestBuggy then runs the suite on.
+// bugEnv names the bug of the store on which TestBuggy runs the suite.
 const bugEnv = "CUSTODY_TEST_BUG"
 
-// buggy is an oracle with a mistake that a store could well have.
+// buggy is an oracle with a bug that a store could have.
 type buggy struct {
 	*Oracle
 	bug string
-	n   int // what the bug counts
+	n   int // a counter of the bug
 }
 
-// bugs are the mistakes, and the group of tests that has to find them.
+// bugs are the bugs, with the group of tests that must find each.
 var bugs = map[string]string{
 	"repeats are counted":         "Ingest",
 	"every seventh is lost":       "Ingest",
@@ -65,7 +65,7 @@ var bugs = map[string]string{
 	"repair believes anything":    "Repair",
 }
 
-// TestSuiteFindsBugs: a suite that every store passes would be worth nothing.
+// TestSuiteFindsBugs: the suite must fail for stores with bugs.
 func TestSuiteFindsBugs(t *testing.T) {
 	for bug, group := range bugs {
 		t.Run(bug, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 	}
 }
 
-// TestBuggy runs the suite on the store with the bug that the environment names.
+// TestBuggy runs the suite on the store with the bug in the environment.
 func TestBuggy(t *testing.T) {
 	if bug := os.Getenv(bugEnv); bug != "" {
 		Suite(t, func(*testing.T) store.Store { return &buggy{Oracle: &Oracle{}, bug: bug} })
@@ -234,7 +234,7 @@ func reversed(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	}
 }
 
-// cutLate places the cut before all of the last row's time.
+// cutLate reports a cut before all rows with the last row's time.
 func cutLate(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		for r, err := range rows {
@@ -249,7 +249,7 @@ func cutLate(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	}
 }
 
-// misread takes the text for something else than it is.
+// misread misinterprets the text of a search.
 func (b *buggy) misread(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
 	text, limit := q.Text, q.Limit
 	if text == "" {

@@ -28,7 +28,7 @@ func erase(t *testing.T, run string, seq uint64, stores ...store.Store) {
 	}
 }
 
-// erased is what a log keeps of a frame.
+// erased is the erased form of a frame.
 func erased(f store.Frame) store.Frame {
 	leaf := f.Leaf()
 	return store.Frame{Seq: f.Seq, Erased: &leaf}
@@ -76,7 +76,7 @@ func testEraseNothing(t *testing.T, s store.Store) {
 	same(t, s, segs...)
 }
 
-// testEraseSummary erases what summaries are made of.
+// testEraseSummary erases records that summaries are computed from.
 func testEraseSummary(t *testing.T, s store.Store) {
 	events := Events(12)
 	events[4] = audit.Event{Time: events[4].Time, Observer: audit.Host, Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "x", Detail: "of a person"}}
@@ -102,8 +102,8 @@ func testEraseStays(t *testing.T, s store.Store) {
 	wantLike(t, s, o)
 
 	again := Run("r-1", 40, 10)[1]
-	again.Frames[1] = erased(again.Frames[1]) // as the log has it now
-	again.Frames[5] = erased(again.Frames[5]) // erased in the log only: the store keeps its own
+	again.Frames[1] = erased(again.Frames[1]) // as in the log now
+	again.Frames[5] = erased(again.Frames[5]) // erased in the log only: the store keeps its record
 	Ingest(t, s, []store.Segment{again})
 	wantLike(t, s, o)
 
@@ -121,7 +121,7 @@ func testEraseStays(t *testing.T, s store.Store) {
 	wantLike(t, s, o)
 }
 
-// testErasedFirst is a store that is built from a log in which records were erased.
+// testErasedFirst is a store that is built from a log with erased records.
 func testErasedFirst(t *testing.T, s store.Store) {
 	segs, full := Run("r-1", 40, 10), Run("r-1", 40, 10)
 	for _, i := range []int{0, 3, 4, 9} {
@@ -131,14 +131,14 @@ func testErasedFirst(t *testing.T, s store.Store) {
 	}
 	Ingest(t, s, segs)
 	o := same(t, s, segs...)
-	Ingest(t, s, full) // from elsewhere: nothing comes back
+	Ingest(t, s, full) // the complete segment from elsewhere: nothing is restored
 	wantLike(t, s, o)
 	erase(t, "r-1", 4, s, o)
 	erase(t, "r-1", 35, s, o)
 	wantLike(t, s, o)
 }
 
-// testErasedSegment has no record to take a time from.
+// testErasedSegment has no record with a time.
 func testErasedSegment(t *testing.T, s store.Store) {
 	segs := Run("r-1", 30, 10)
 	for i := range segs[2].Frames {

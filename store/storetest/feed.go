@@ -15,7 +15,7 @@ var feedTests = []namedTest{
 	{"while many write", testFeedConcurrent},
 }
 
-// testFeedOrder takes segments in one after the other and goes on from every cursor.
+// testFeedOrder ingests segments one by one and continues from every cursor.
 func testFeedOrder(t *testing.T, s store.Store) {
 	segs := slices.Concat(owned("a", "h1", Run("r-z", 60, 7)), owned("b", "h2", Run("r-a", 30, 4)))
 	rand.New(rand.NewPCG(6, 6)).Shuffle(len(segs), func(i, j int) { segs[i], segs[j] = segs[j], segs[i] })
@@ -42,7 +42,7 @@ func testFeedOrder(t *testing.T, s store.Store) {
 	}
 }
 
-// places says for each segment where it stands in segs, in the order in which it comes first.
+// places returns the index in segs of each segment, in the order of first occurrence.
 func places(t *testing.T, refs []store.Ref, segs []store.Segment) (order []int) {
 	t.Helper()
 	for _, r := range refs {
@@ -54,7 +54,7 @@ func places(t *testing.T, refs []store.Ref, segs []store.Segment) (order []int) 
 	return order
 }
 
-// testFeedConcurrent follows the feed while writers work: a reader that only goes forward misses nothing, and sees each
+// testFeedConcurrent reads the feed while writers ingest: a reader that only moves forward misses nothing, and sees each
 // writer's segments in order.
 func testFeedConcurrent(t *testing.T, s store.Store) {
 	const writers, perRun = 4, 15
@@ -75,7 +75,7 @@ func testFeedConcurrent(t *testing.T, s store.Store) {
 	for last := false; !last; {
 		select {
 		case <-done:
-			last = true // what is there now is all
+			last = true // the feed is now complete
 		default:
 		}
 		refs := follow(t, s, cursor, 1+len(seen)%5)

@@ -25,7 +25,7 @@ var ingestTests = []namedTest{
 	{"closing manifest first", testClosingFirst},
 }
 
-// same takes the segments into an oracle too and compares.
+// same ingests the segments into an oracle too and compares.
 func same(t *testing.T, s store.Store, segs ...store.Segment) *Oracle {
 	t.Helper()
 	o := &Oracle{}
@@ -46,8 +46,8 @@ func testWholeRun(t *testing.T, s store.Store) {
 	}
 }
 
-// recut are the frames of a run in other segments without manifests, as a log
-// gives them that is read again.
+// recut returns the frames of a run in other segments without manifests, like a log
+// that is read again.
 func recut(run string, n, size int) []store.Segment {
 	segs := Run(run, n, size)
 	for i := range segs {
@@ -103,7 +103,7 @@ func testConcurrent(t *testing.T, s store.Store) {
 	same(t, s, segs...)
 }
 
-// AnyText are texts that have come to grief on their way into databases.
+// AnyText returns texts that databases often corrupt.
 func AnyText() []audit.Text {
 	return []audit.Text{"", "'; DROP TABLE records; --", "tab\tnewline\n\r", "nul\x00inside", "\xff\xfe\x80 not UTF-8", `{"json":1}`,
 		"quote\" back\\slash", "€ \U0001F512 \u2028", "%_*?", "\\x00", "NULL", "trailing ", "\x1b[31m"}
@@ -120,10 +120,10 @@ func testBytes(t *testing.T, s store.Store) {
 	frames := Frames("r-1", events)
 	for i := range frames {
 		for j := range frames[i].Salt {
-			frames[i].Salt[j] = byte(i * 37 * j) // all bytes, zero ones at the end too
+			frames[i].Salt[j] = byte(i * 37 * j) // all bytes, zero bytes at the end too
 		}
 	}
-	// JSON may hold bytes that are no UTF-8, space, and unknown keys.
+	// JSON may contain bytes that are not UTF-8, space, and unknown keys.
 	odd := []byte(" {\"run\":\"r-1\" ,\n\"seq\":99,\"time\":\"2026-11-03T12:00:00+01:00\",\"kind\":\"new kind\",\"x\":\"\xff\xfe\"}\t")
 	frames = append(frames, store.Frame{Seq: 99, Body: odd})
 	segs := Segments("r-1", frames, 8)
@@ -190,7 +190,7 @@ func testTimes(t *testing.T, s store.Store) {
 	}
 }
 
-// testClosingFirst: a closing manifest has no records, and so makes no run that is listed.
+// testClosingFirst: a closing manifest has no records, and so adds no run to the list.
 func testClosingFirst(t *testing.T, s store.Store) {
 	segs := Run("r-1", 20, 10)
 	closing := segs[len(segs)-1]

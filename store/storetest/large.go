@@ -10,14 +10,14 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Large is a store as it is after some weeks of work: about so many records, in runs of 5,000 and of
-// 10,000 that begin five minutes apart, of several tenants, and of each hundredth an access log in its place.
+// Large is a store like one after some weeks of work: about so many records, in runs of 5,000 and of
+// 10,000 that begin five minutes apart, of several tenants; every hundredth run is an access log.
 //
 //	of 16 records: 4 exec, 4 exit, 4 file, 2 flow, 1 dns, 1 output;
-//	of 400: a request with a credential, a model's call and a use of a secret; of 8 runs one has 3 findings
+//	of 400: a request with a credential, an LLM API call and a use of a secret; of 8 runs one has 3 findings
 type Large struct{ Records int }
 
-// What is in it to be found: often, in each run some; seldom, in all one.
+// Values to search for: often occurs in every run, seldom in only one.
 const (
 	commonHost, rareHost     = "pypi.org", "once.example.net"
 	commonPath, rarePath     = "/usr/bin/python3", "/workspace/once.bin"
@@ -25,13 +25,13 @@ const (
 	rareText                 = "a needle, said once"
 )
 
-// lowest is the shortest run, which every fourth is not.
+// lowest is the size of the shortest runs: every fourth has another.
 const lowest = 5000
 
-// Runs is how many there are.
+// Runs returns the number of runs.
 func (l Large) Runs() int { return max(8, l.Records*4/(5*lowest)) }
 
-// size is the number of records of run i.
+// size returns the number of records of run i.
 func (l Large) size(i int) int {
 	if i%4 == 0 && !l.isLook(i) {
 		return 2 * lowest
@@ -41,7 +41,7 @@ func (l Large) size(i int) int {
 
 func (l Large) isLook(i int) bool { return i%100 == 99 }
 
-// ID names run i as a host does.
+// ID returns the name of run i, like a host's.
 func (l Large) ID(i int) string {
 	prefix := "r-"
 	if l.isLook(i) {
@@ -50,7 +50,7 @@ func (l Large) ID(i int) string {
 	return fmt.Sprintf("%s01k%023d", prefix, i)
 }
 
-// Tenant is whose run i is: few have one.
+// Tenant returns the tenant of run i: few have one.
 func (l Large) Tenant(i int) string {
 	if i == 6 {
 		return "tiny"
@@ -60,10 +60,10 @@ func (l Large) Tenant(i int) string {
 
 func (l Large) begin(i int) time.Time { return start.Add(time.Duration(i) * 5 * time.Minute) }
 
-// End is when the last run has begun.
+// End returns the time when the last run has begun.
 func (l Large) End() time.Time { return l.begin(l.Runs()) }
 
-// Segments makes run i.
+// Segments returns run i.
 func (l Large) Segments(i int) []store.Segment {
 	n := l.size(i)
 	code := 0
@@ -79,14 +79,14 @@ func (l Large) Segments(i int) []store.Segment {
 	events = append(events, audit.Event{Time: at.Add(time.Duration(n) * 97 * time.Millisecond), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: &audit.Lifecycle{
 		Phase: audit.PhaseEnd, ExitCode: &code, Status: audit.StatusDone}})
 	frames := Frames(l.ID(i), events)
-	for j := range frames { // salts are random in a record
+	for j := range frames { // salts are random
 		sum := sha256.Sum256(frames[j].Body)
 		copy(frames[j].Salt[:], sum[:])
 	}
 	return owned(l.Tenant(i), "custody-host", Segments(l.ID(i), frames, 500))
 }
 
-// event is the j-th of run i.
+// event returns the j-th event of run i.
 func (l Large) event(i, j int) audit.Event {
 	e := audit.Event{Observer: audit.Host, Step: "agent"}
 	switch {
@@ -114,7 +114,7 @@ func (l Large) event(i, j int) audit.Event {
 	return e
 }
 
-// pick is the same number for the same three, below n.
+// pick returns a number below n that depends only on the other arguments.
 func pickOf(i, j, n int) int {
 	h := uint64(i)*0x9e3779b97f4a7c15 ^ uint64(j)*0xc2b2ae3d27d4eb4f
 	h ^= h >> 29
@@ -122,16 +122,16 @@ func pickOf(i, j, n int) int {
 	return int((h ^ h>>32) % uint64(n))
 }
 
-// HashOf is the hash of a file of project p.
+// HashOf returns the hash of a file of project p.
 func hashOf(p, file int) string {
 	return fmt.Sprintf("%x", sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(p)<<32|uint64(file))))
 }
 
-// commonHash is that of a licence, which each run has several times; rareHash is written once.
+// commonHash is that of a licence file, which each run has several times; rareHash occurs once.
 func commonHash() string { return hashOf(1<<20, 0) }
 func rareHash() string   { return hashOf(1<<20, 1) }
 
-// work fills in what an agent's programs do.
+// work fills in the events of an agent's programs.
 func (l Large) work(e *audit.Event, i, j int) {
 	proc := fmt.Sprintf("7f3a1c9e5d2b-s01-%d-%d", 300+j/4, i*lowest+j/4*1181)
 	host := audit.Text(fmt.Sprintf("host%d.example.com", pickOf(i, j, 300)))

@@ -6,13 +6,13 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// TestLarge checks that the questions of the benchmarks find their rows.
+// TestLarge checks that the queries of the benchmarks find their rows.
 func TestLarge(t *testing.T) {
 	l := Large{Records: 1}
 	o := &Oracle{}
 	for _, i := range []int{0, 2, 3, 4, 5, 6, 7} {
 		segs := l.Segments(i)
-		for j := range segs { // the oracle is slow: the first records do
+		for j := range segs { // the oracle is slow: the first records suffice
 			if segs[j].Index < 3 {
 				Ingest(t, o, segs[j:j+1])
 			}

@@ -19,21 +19,21 @@ import (
 
 var _ store.Store = (*Oracle)(nil)
 
-// Oracle is a store in memory that is slow and plainly right: every question is
-// a walk over all rows. The zero value is empty.
+// Oracle is an in-memory store that is slow and obviously right: every query
+// scans all rows. The zero value is empty.
 type Oracle struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	rows  []store.Row
 	links []link
 }
 
-// link is a manifest, or the taking in of a segment that had none.
+// link is a manifest, or the ingest of a segment without one.
 type link struct {
 	tenant, host, run string
 	store.Manifest
 }
 
-// Ingest implements store.Store; a batch is taken whole or not at all.
+// Ingest implements store.Store; a batch is ingested as a whole or not at all.
 func (o *Oracle) Ingest(ctx context.Context, segs ...store.Segment) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (o *Oracle) Repair(ctx context.Context, seg store.Segment) error {
 		Count: uint64(len(seg.Frames)), Root: seg.Root, Bytes: seg.Manifest}}
 	changed := own.Count != fresh.Count || own.First != fresh.First || own.Last != fresh.Last
 	if o.repairRows(seg, heads) || changed {
-		own.Bytes = nil // it is in the feed already; the manifest is the new link's
+		own.Bytes = nil // it is in the feed already; the new link has the manifest
 		o.links = append(o.links, fresh)
 	}
 	return nil
@@ -156,12 +156,12 @@ func (o *Oracle) repairRows(seg store.Segment, heads []store.Head) (changed bool
 	return changed || len(o.rows) < before
 }
 
-// row is what a reader gets of a frame.
+// row returns a frame as readers get it.
 func row(seg store.Segment, f store.Frame, h store.Head) store.Row {
 	return store.Row{Head: plain(h), Tenant: seg.Tenant, Body: bytes.Clone(f.Body), Salt: f.Salt, Erased: f.Erased}
 }
 
-// plain is h without what only folding needs.
+// plain is h without the fields that only folding needs.
 func plain(h store.Head) store.Head {
 	return store.Head{Run: h.Run, Seq: h.Seq, Time: h.Time.UTC(), Observer: h.Observer, Kind: h.Kind, Step: h.Step, Proc: h.Proc,
 		Path: h.Path, Host: h.Host, Hash: h.Hash, Secret: h.Secret, Rule: h.Rule}
@@ -176,7 +176,7 @@ func (o *Oracle) find(run string, seq uint64) *store.Row {
 	return nil
 }
 
-// where returns copies of the rows for which match holds.
+// where returns copies of the rows that match.
 func (o *Oracle) where(match func(store.Row) bool) (rows []store.Row) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -266,7 +266,7 @@ func (o *Oracle) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row
 	}
 }
 
-// newest is the order of Search.
+// newest compares in the order of Search.
 func newest(a, b store.Head) int {
 	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.Run, a.Run), cmp.Compare(b.Seq, a.Seq))
 }
@@ -377,7 +377,7 @@ func (o *Oracle) Manifests(_ context.Context, tenant, run string) ([]store.Manif
 		}
 	}
 	slices.SortFunc(chain, func(a, b store.Manifest) int { return cmp.Compare(a.Index, b.Index) })
-	// Taking in the rest of a segment again makes a second link.
+	// Ingesting the rest of a segment makes a second link.
 	return slices.CompactFunc(chain, func(a, b store.Manifest) bool { return a.Index == b.Index }), nil
 }
 

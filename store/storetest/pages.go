@@ -22,7 +22,7 @@ var pageTests = []namedTest{
 	{"an erased record is not found by its text", testErasedText},
 }
 
-// testRunPages asks for runs of every kind in pages, and wants each list as a walk over all has it.
+// testRunPages lists runs of every kind in pages, and compares with a scan of all.
 func testRunPages(t *testing.T, s store.Store) {
 	random := rand.New(rand.NewPCG(7, 7))
 	var segs []store.Segment
@@ -47,7 +47,7 @@ func testRunPages(t *testing.T, s store.Store) {
 			if got = append(got, page...); len(page) < f.Limit {
 				break
 			}
-			f.Before = &store.Run{ID: page[len(page)-1].ID, Start: page[len(page)-1].Start} // as much as a cursor has
+			f.Before = &store.Run{ID: page[len(page)-1].ID, Start: page[len(page)-1].Start} // the contents of a cursor
 		}
 		if len(got) != len(want) {
 			t.Fatalf("%+v: %v, want %v", f, names(got), names(want))
@@ -58,7 +58,7 @@ func testRunPages(t *testing.T, s store.Store) {
 	}
 }
 
-// distinct drops runs whose name came before.
+// distinct drops runs with duplicate names.
 func distinct(segs []store.Segment) []store.Segment {
 	tenants := map[string]string{}
 	return slices.DeleteFunc(segs, func(s store.Segment) bool {
@@ -148,7 +148,7 @@ func testSearchPages(t *testing.T, s store.Store) {
 	}
 }
 
-// testForgedPlaces begins pages where nothing is.
+// testForgedPlaces begins pages at positions without a record.
 func testForgedPlaces(t *testing.T, s store.Store) {
 	segs := slices.Concat(Run("r-1", 20, 10), owned("a", "h", Run("r-2", 20, 10)))
 	Ingest(t, s, segs)
@@ -168,7 +168,7 @@ func testForgedPlaces(t *testing.T, s store.Store) {
 	}
 }
 
-// testText looks for what a pattern would take for something else.
+// testText searches for text that a pattern would interpret differently.
 func testText(t *testing.T, s store.Store) {
 	texts := append(AnyText(), "100%", "100x", "a_b", "axb", "*", "a*b", "ÄÖ", "äö", "\u212a elvin", "k elvin", "[a-z]", `\`, `\\`, "it's", `"`, "ſ", "S", "\x80", "x\x9f")
 	var events []audit.Event
@@ -194,7 +194,7 @@ func testText(t *testing.T, s store.Store) {
 	}
 }
 
-// testCut ends the context while a search is read, and goes on where that says it was.
+// testCut ends the context during a search, and continues at the position in its error.
 func testCut(t *testing.T, s store.Store) {
 	segs := slices.Concat(Run("r-1", 300, 100), Run("r-2", 300, 100))
 	Ingest(t, s, segs)

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// question is a query of a Large store; each i is another instance of it, perhaps about another run.
+// question is a query of a Large store; each i is another instance of it, possibly about another run.
 type question struct {
 	name string
 	ask  func(ctx context.Context, s store.Store, i int) (int, error)
@@ -70,7 +70,7 @@ func (l Large) questions() []question {
 	return all
 }
 
-// late is a place by which most is in front of.
+// late is a position after most records.
 func (l Large) late() *store.Head { return &store.Head{Time: l.begin(l.Runs() / 5)} }
 
 func (l Large) runQuestions() []question {
@@ -116,7 +116,7 @@ func (l Large) runQuestions() []question {
 		}
 		return tenant, l.ID(i)
 	})
-	find("run by prefix", func(i int) (string, string) { // the only access log of a hundred runs
+	find("run by prefix", func(i int) (string, string) { // the only access log among a hundred runs
 		id := l.ID(i%max(1, l.Runs()/100)*100 + 99)
 		return "", id[:len(id)-1]
 	})
@@ -166,7 +166,7 @@ func drain(rows iter.Seq2[store.Row, error]) (n int, err error) {
 	return n, nil
 }
 
-// LargeOf is what CUSTODY_BENCH_ROWS asks for, else a small one.
+// LargeOf returns a store of the size in CUSTODY_BENCH_ROWS, or else a small one.
 func LargeOf(b *testing.B) Large {
 	l := Large{Records: 200000}
 	if text := os.Getenv("CUSTODY_BENCH_ROWS"); text != "" {
@@ -178,10 +178,10 @@ func LargeOf(b *testing.B) Large {
 	return l
 }
 
-// fillBatch is roughly the number of records that are ingested in one call.
+// fillBatch is the approximate number of records that are ingested in one call.
 const fillBatch = 80000
 
-// Fill makes the runs that are not there yet, so that a store that was kept is filled once.
+// Fill ingests the missing runs, so that a store that is kept is filled once.
 func (l Large) Fill(b *testing.B, s store.Store) {
 	b.Helper()
 	began, n := time.Now(), 0
@@ -214,8 +214,8 @@ func (l Large) Fill(b *testing.B, s store.Store) {
 	}
 }
 
-// Benchmark asks a store that was filled each question b.N times, and reports how long the median and
-// the slowest hundredth took.
+// Benchmark runs each query b.N times on a filled store, and reports the median and the
+// 99th percentile of its duration.
 func (l Large) Benchmark(b *testing.B, s store.Store) {
 	for _, q := range l.questions() {
 		b.Run(q.name, func(b *testing.B) {
@@ -242,7 +242,7 @@ func (l Large) Benchmark(b *testing.B, s store.Store) {
 	b.Run("text, rare", func(b *testing.B) { l.scan(b, s, rareText) })
 }
 
-// scan searches for a text as the API does, a second at a time, until all was looked at.
+// scan searches for a text like the API, a second at a time, to the end.
 func (l Large) scan(b *testing.B, s store.Store, text string) {
 	var latest time.Duration
 	found, parts := 0, 0

@@ -18,7 +18,7 @@ var randomTests = []namedTest{
 	{"against the oracle 3", func(t *testing.T, s store.Store) { against(t, s, rand.New(rand.NewPCG(3, 3))) }},
 }
 
-// against does at random what can be done to a store, to s and to an oracle.
+// against does random operations on s and on an oracle.
 func against(t *testing.T, s store.Store, random *rand.Rand) {
 	o := &Oracle{}
 	var segs []store.Segment
@@ -28,7 +28,7 @@ func against(t *testing.T, s store.Store, random *rand.Rand) {
 	for step := range 40 {
 		switch random.IntN(10) {
 		case 0:
-			seg := segs[random.IntN(len(segs))] // once it is there, a damaged one can never be taken
+			seg := segs[random.IntN(len(segs))] // once it is stored, a damaged one can never be ingested
 			Ingest(t, s, []store.Segment{seg})
 			Ingest(t, o, []store.Segment{seg})
 			refused(t, s, o, damaged(random, seg))
@@ -51,7 +51,7 @@ func against(t *testing.T, s store.Store, random *rand.Rand) {
 	}
 }
 
-// pick is a batch in any order, with repeats.
+// pick returns a batch in any order, with repeats.
 func pick(random *rand.Rand, segs []store.Segment) []store.Segment {
 	var batch []store.Segment
 	for range 1 + random.IntN(4) {
@@ -60,7 +60,7 @@ func pick(random *rand.Rand, segs []store.Segment) []store.Segment {
 	return batch
 }
 
-// refused wants s to do with a segment as the oracle does.
+// refused checks that s accepts or refuses a segment like the oracle.
 func refused(t *testing.T, s store.Store, o *Oracle, seg store.Segment) {
 	t.Helper()
 	want, got := o.Ingest(t.Context(), seg), s.Ingest(t.Context(), seg)
@@ -74,7 +74,7 @@ func refused(t *testing.T, s store.Store, o *Oracle, seg store.Segment) {
 	}
 }
 
-// damaged is a segment with one thing changed.
+// damaged returns a segment with one alteration.
 func damaged(random *rand.Rand, seg store.Segment) store.Segment {
 	seg.Frames = slices.Clone(seg.Frames)
 	switch i := random.IntN(max(1, len(seg.Frames))); {
@@ -90,7 +90,7 @@ func damaged(random *rand.Rand, seg store.Segment) store.Segment {
 	return seg
 }
 
-// randomRun is a run of some tenant's, with gaps in its seq and a few records erased.
+// randomRun returns a run of some tenant, with gaps in its seqs and a few erased records.
 func randomRun(random *rand.Rand, id string) []store.Segment {
 	var frames []store.Frame
 	seq := uint64(random.IntN(3))
@@ -120,7 +120,7 @@ func randomEvents(random *rand.Rand, n int) []audit.Event {
 			e = audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Count: uint64(random.IntN(100))}}
 		}
 		e.Observer = []audit.Observer{audit.Host, audit.Guest}[random.IntN(2)]
-		e.Time = start.Add(time.Duration(random.IntN(50)) * 1000000007) // many are of one time
+		e.Time = start.Add(time.Duration(random.IntN(50)) * 1000000007) // many have one time
 		events[i] = e
 	}
 	return events

@@ -21,7 +21,7 @@ var readTests = []namedTest{
 	{"a context that is over", testContext},
 }
 
-// testQueries compares every combination with a walk over all rows.
+// testQueries compares every combination with a scan of all rows.
 func testQueries(t *testing.T, s store.Store) {
 	segs := slices.Concat(owned("a", "h", Run("r-1", 200, 64)), Run("r-2", 50, 64))
 	Ingest(t, s, segs)
@@ -58,7 +58,7 @@ func wantFound(t *testing.T, s store.Store, o *Oracle, q store.Search) {
 	}
 }
 
-// searchable are events about things that can be searched for, three of each.
+// searchable returns events with searchable values, three of each.
 func searchable() []audit.Event {
 	hash := fmt.Sprintf("%064x", 0xabc)
 	var events []audit.Event
@@ -122,7 +122,7 @@ func testSearches(t *testing.T, s store.Store) {
 	}
 }
 
-// testSearchAll: a search without a condition is an error, and not an empty answer.
+// testSearchAll: a search without a condition is an error, and not an empty result.
 func testSearchAll(t *testing.T, s store.Store) {
 	Ingest(t, s, Run("r-1", 10, 10))
 	for _, q := range []store.Search{{}, {Tenant: "a"}, {To: start}, {Kinds: []audit.Kind{audit.KindExec}, Limit: 3}} {
@@ -141,7 +141,7 @@ func testEarlyEnd(t *testing.T, s store.Store) {
 	segs := Run("r-1", 300, 100)
 	Ingest(t, s, segs)
 	seq := s.Records(t.Context(), store.Query{Run: "r-1"})
-	for range 30 { // a connection that is not given back would be missed
+	for range 30 { // a leaked connection would be noticed
 		for row, err := range seq {
 			if err != nil || row.Seq != 1 {
 				t.Fatalf("first row is %d, %v", row.Seq, err)

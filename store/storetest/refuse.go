@@ -17,7 +17,7 @@ var refuseTests = []namedTest{
 	{"another's run", testOtherOwner},
 }
 
-// testConflicts wants other bytes at a place refused, whole, and the place as it was.
+// testConflicts checks that other bytes for a stored seq are refused with the whole segment, and change nothing.
 func testConflicts(t *testing.T, s store.Store) {
 	for i, tc := range []struct {
 		name   string
@@ -32,7 +32,7 @@ func testConflicts(t *testing.T, s store.Store) {
 		run := fmt.Sprint("r-", i)
 		segs := Run(run, 20, 10)
 		Ingest(t, s, segs[:1])
-		bad := Run(run, 20, 15)[0] // seq 1 to 10 are there, 11 to 15 are new
+		bad := Run(run, 20, 15)[0] // seq 1 to 10 are stored, 11 to 15 are new
 		bad.Manifest = segs[0].Manifest
 		tc.change(run, &bad)
 		for range 2 {
@@ -46,7 +46,7 @@ func testConflicts(t *testing.T, s store.Store) {
 	}
 }
 
-// testConflictWithin has both versions in one call, where neither is there yet.
+// testConflictWithin ingests both versions in one call, when neither is stored yet.
 func testConflictWithin(t *testing.T, s store.Store) {
 	good, bad := Run("r-1", 20, 10)[0], Run("r-1", 20, 10)[0]
 	bad.Frames[4].Salt[3] = 7
@@ -110,7 +110,7 @@ func testMalformed(t *testing.T, s store.Store) {
 	wantLike(t, s, &Oracle{})
 }
 
-// testOtherOwner wants a run to stay with the tenant and the host that it began with.
+// testOtherOwner checks that a run keeps its first tenant and host.
 func testOtherOwner(t *testing.T, s store.Store) {
 	segs := owned("a", "h1", Run("r-1", 40, 10))
 	Ingest(t, s, segs[1:2])
@@ -126,7 +126,7 @@ func testOtherOwner(t *testing.T, s store.Store) {
 	same(t, s, segs[1], segs[0], segs[2], segs[3], segs[4])
 }
 
-// owned gives segments to a tenant and a host.
+// owned sets the tenant and host of segments.
 func owned(tenant, host string, segs []store.Segment) []store.Segment {
 	for i := range segs {
 		segs[i].Tenant, segs[i].Host = tenant, host

@@ -21,7 +21,7 @@ var repairTests = []namedTest{
 	{"at random", testRepairRandom},
 }
 
-// Repair hands segments over one by one.
+// Repair repairs segments one by one.
 func Repair(t testing.TB, s store.Store, segs ...store.Segment) {
 	t.Helper()
 	for _, seg := range segs {
@@ -31,12 +31,12 @@ func Repair(t testing.TB, s store.Store, segs ...store.Segment) {
 	}
 }
 
-// untrue is seg as it is in a store with altered, removed and added rows. A store takes it, because it does not check
+// untrue is seg as in a store with altered, removed and added rows. Stores accept it, because they do not check
 // roots.
 func untrue(random *rand.Rand, seg store.Segment) store.Segment {
 	var frames []store.Frame
 	for i, f := range seg.Frames {
-		inner := 0 < i && i+1 < len(seg.Frames) // the bounds have to stay
+		inner := 0 < i && i+1 < len(seg.Frames) // the bounds must stay
 		switch n := random.IntN(6); {
 		case n == 0 && inner:
 			continue
@@ -56,7 +56,7 @@ func untrue(random *rand.Rand, seg store.Segment) store.Segment {
 	return seg
 }
 
-// lies are the segments of Run, with the second one untrue in each way; its seqs have holes.
+// lies returns the segments of Run, with the second one made untrue in each way; its seqs have holes.
 func lies(run string) (segs []store.Segment, lie store.Segment) {
 	frames := Frames(run, Events(60))
 	var some []store.Frame
@@ -92,7 +92,7 @@ func testRepairNothing(t *testing.T, s store.Store) {
 	}
 }
 
-// testRepairMissing: where there is no manifest, Repair is Ingest.
+// testRepairMissing: if there is no manifest, Repair is Ingest.
 func testRepairMissing(t *testing.T, s store.Store) {
 	segs := owned("a", "h", Run("r-1", 60, 25))
 	Repair(t, s, segs[1])
@@ -127,7 +127,7 @@ func testRepairRows(t *testing.T, s store.Store) {
 	if after := follow(t, s, told[len(told)-1].Cursor, 0); len(after) == 0 || after[0].Index != 1 {
 		t.Errorf("after the repair the feed reports %v, want segment 1", after)
 	}
-	Ingest(t, s, segs) // as if it had always been so
+	Ingest(t, s, segs) // as if it had been ingested correctly
 	Repair(t, s, segs...)
 	wantLike(t, s, o)
 	r, err := s.Run(t.Context(), "", "r-1")
@@ -141,20 +141,20 @@ func testRepairRows(t *testing.T, s store.Store) {
 
 func testRepairErased(t *testing.T, s store.Store) {
 	segs, lie := lies("r-1")
-	for _, i := range []int{1, 7} { // as they came, the second with the wrong leaf
+	for _, i := range []int{1, 7} { // unchanged, the second with the wrong leaf
 		lie.Frames[i] = erased(lie.Frames[i])
 	}
 	lie.Frames[7].Erased[0]++
 	o := &Oracle{}
 	Ingest(t, s, []store.Segment{segs[0], lie, segs[2], segs[3]})
 	Ingest(t, o, []store.Segment{segs[0], lie, segs[2], segs[3]})
-	for _, f := range []store.Frame{lie.Frames[2], lie.Frames[9]} { // one that is altered, one that is right
+	for _, f := range []store.Frame{lie.Frames[2], lie.Frames[9]} { // one that is altered, one that is correct
 		erase(t, "r-1", f.Seq, s, o)
 	}
 	erase(t, "r-1", 1, s, o)
 	late := segs[1]
 	late.Frames = slices.Clone(late.Frames)
-	for _, i := range []int{3, 5, 7, 11} { // right, altered, erased too, missing in the store
+	for _, i := range []int{3, 5, 7, 11} { // correct, altered, erased too, missing in the store
 		late.Frames[i] = erased(late.Frames[i])
 	}
 	for _, seg := range []store.Segment{late, segs[0], segs[1], late} {
@@ -175,7 +175,7 @@ func testRepairErased(t *testing.T, s store.Store) {
 	wantLike(t, s, o)
 }
 
-// testRepairRefused wants nothing changed by what is not the segment that was taken in.
+// testRepairRefused checks that nothing but the original segment changes anything.
 func testRepairRefused(t *testing.T, s store.Store) {
 	segs, lie := lies("r-1")
 	Ingest(t, s, []store.Segment{segs[0], lie, segs[2], segs[3]})
@@ -251,7 +251,7 @@ func testRepairRandom(t *testing.T, s store.Store) {
 	wantLike(t, s, o)
 }
 
-// WantLike checks that s answers as o does: summaries, rows, manifests, feed.
+// WantLike checks that s has the same contents as o: summaries, rows, manifests, feed.
 func WantLike(t *testing.T, s store.Store, o *Oracle) {
 	t.Helper()
 	wantLike(t, s, o)

@@ -79,7 +79,7 @@ func testTenants(t *testing.T, s store.Store) {
 
 func testFilters(t *testing.T, s store.Store) {
 	for i := range 6 {
-		segs := later(fmt.Sprint("r-", i), i%3) // pairs that start at one time
+		segs := later(fmt.Sprint("r-", i), i%3) // pairs that start at the same time
 		if i == 4 {
 			segs = segs[1:] // no records
 		}
@@ -125,7 +125,7 @@ func testInterrupted(t *testing.T, s store.Store) {
 		Lifecycle: &audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusInterrupted}}
 	gap := audit.Event{Time: end.Time, Observer: audit.Host, Kind: audit.KindGap, Gap: &audit.Gap{Stage: "wal", Count: 12, Cause: "killed"}}
 	finding := audit.Event{Time: end.Time, Observer: audit.Host, Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "x"}}
-	claim := end // a guest's claim does not decide how the run ended
+	claim := end // a guest's claim does not determine how the run ended
 	claim.Observer, claim.Lifecycle = audit.Guest, &audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone}
 	last := []store.Frame{Frame("r-1", 20, gap), Frame("r-1", 21, end), Frame("r-1", 22, finding), Frame("r-1", 23, claim)}
 	Ingest(t, s, []store.Segment{{Run: "r-1", Index: 2, First: 20, Last: 23, Frames: last, Manifest: []byte("third")}})

@@ -1,5 +1,5 @@
 // Package storetest has the tests that every store passes (Suite), a slow store
-// to compare with (Oracle), and makes segments for the tests of whatever carries
+// to compare with (Oracle), and generators of segments for tests of code that carries
 // or stores them.
 package storetest
 
@@ -14,14 +14,14 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Start is when every made-up run starts.
+// Start is the start time of every generated run.
 var start = time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC)
 
-// Start returns when every made-up run starts.
+// Start returns the start time of every generated run.
 func Start() time.Time { return start }
 
 // Events returns n events of a run that starts, works and ends: a run start, a
-// step start, execs, files, outputs and exits, a step end and a run end. n is at least 4.
+// step start, execs, files, outputs and exits, a step end and a run end. n must be at least 4.
 func Events(n int) []audit.Event {
 	at := func(i int) time.Time { return start.Add(time.Duration(i) * time.Millisecond) }
 	code := 7
@@ -41,7 +41,7 @@ func Events(n int) []audit.Event {
 			Phase: audit.PhaseEnd, ExitCode: &code, Status: audit.StatusDone, DurationNS: int64(n-1) * 1e6}})
 }
 
-// work is the i-th event between the starts and the ends.
+// work returns the i-th event between the starts and the ends.
 func work(i int, t time.Time) audit.Event {
 	pid := 100 + i/4
 	proc := fmt.Sprintf("boot-s1-%d-%d", pid, i/4)
@@ -62,7 +62,7 @@ func work(i int, t time.Time) audit.Event {
 	return e
 }
 
-// Frames encodes events as records of run with seq from 1 on.
+// Frames encodes events as records of run with seqs from 1.
 func Frames(run string, events []audit.Event) []store.Frame {
 	frames := make([]store.Frame, len(events))
 	for i, e := range events {
@@ -75,15 +75,15 @@ func Frames(run string, events []audit.Event) []store.Frame {
 func Frame(run string, seq uint64, e audit.Event) store.Frame {
 	body, err := json.Marshal(audit.Record{V: audit.Version, Run: run, Seq: seq, Event: e})
 	if err != nil {
-		panic(err) // an event of our own making
+		panic(err) // generated events always encode
 	}
 	f := store.Frame{Seq: seq, Body: body}
 	binary.BigEndian.PutUint64(f.Salt[8:], seq)
 	return f
 }
 
-// Segments cuts frames into segments of at most size frames, with a made-up
-// manifest each, and adds a closing manifest without frames.
+// Segments splits frames into segments of at most size frames, each with a generated
+// manifest, and adds a closing manifest without frames.
 func Segments(run string, frames []store.Frame, size int) []store.Segment {
 	var segs []store.Segment
 	for len(frames) > 0 {
@@ -94,7 +94,7 @@ func Segments(run string, frames []store.Frame, size int) []store.Segment {
 	return append(segs, segment(run, uint64(len(segs)), nil))
 }
 
-// sealed is the time at which a made-up manifest seals its segment.
+// sealed returns the sealing time in a generated manifest.
 func sealed(index uint64) time.Time { return start.Add(time.Hour + time.Duration(index)*time.Second) }
 
 func segment(run string, index uint64, frames []store.Frame) store.Segment {
@@ -108,7 +108,7 @@ func segment(run string, index uint64, frames []store.Frame) store.Segment {
 	return seg
 }
 
-// Run is a whole made-up run of n records in segments of at most size.
+// Run returns a complete generated run of n records in segments of at most size.
 func Run(id string, n, size int) []store.Segment {
 	return Segments(id, Frames(id, Events(n)), size)
 }

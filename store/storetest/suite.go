@@ -12,21 +12,21 @@ import (
 )
 
 // Suite runs the tests that every store passes. open returns a new, empty store
-// and closes it when its test is over; Suite never closes one.
+// and closes it when its test ends; Suite never closes one.
 //
-// The requirements on a store beyond those of store.Store:
+// The requirements on a store in addition to those of store.Store:
 //
-//   - A run has one tenant and one host, those of the first segment of it that was
-//     taken. A segment that names others is a conflict: no run writes into another's
-//     run. Only where the store does not know the host, as in what an older Custody
-//     wrote, does the next segment give it.
-//   - An erased frame does not erase what the store has: a host that has been taken over
-//     cannot take back what it sent. Erase does. Nor does an original that comes after
-//     an erasure bring anything back. Where leaves are equal, neither is a conflict.
-//   - A summary is that which folding the rows gives, erased ones counted as events only.
-//   - The head of an erased frame that comes in first is what Segment.Heads says.
-//   - Search without Kinds finds erased records by their time. A search that names nothing is an error.
-//   - Limits of 0 mean none, Feed's too.
+//   - A run has one tenant and one host, those of its first ingested
+//     segment. A segment that names others is a conflict: no run can write to another's
+//     run. Only if the store does not know the host, as in what an older Custody
+//     wrote, the next segment sets it.
+//   - An erased frame does not erase what the store has: a compromised host
+//     cannot remove what it sent. Erase does. An original that is ingested after
+//     an erasure restores nothing. If the leaves are equal, neither is a conflict.
+//   - A summary is the result of folding the rows; erased ones are only counted.
+//   - The head of an erased frame that is ingested first is that of Segment.Heads.
+//   - Search without Kinds finds erased records by their time. A search without conditions is an error.
+//   - Limits of 0 mean none, also for Feed.
 func Suite(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	for _, group := range []struct {
@@ -44,13 +44,13 @@ func Suite(t *testing.T, open func(t *testing.T) store.Store) {
 	}
 }
 
-// namedTest is a test of a store that is empty.
+// namedTest is a test of an empty store.
 type namedTest struct {
 	name string
 	run  func(*testing.T, store.Store)
 }
 
-// Ingest hands segments over one by one.
+// Ingest ingests segments one by one.
 func Ingest(t testing.TB, s store.Store, segs []store.Segment) {
 	t.Helper()
 	for _, seg := range segs {
@@ -73,7 +73,7 @@ func Collect(t testing.TB, rows iter.Seq2[store.Row, error]) []store.Row {
 	return all
 }
 
-// WantRecords checks that the store holds exactly the frames of segs for the run.
+// WantRecords checks that the store has exactly the frames of segs for the run.
 func WantRecords(t testing.TB, s store.Store, run string, segs []store.Segment) {
 	t.Helper()
 	var want, got []store.Frame
@@ -90,7 +90,7 @@ func WantRecords(t testing.TB, s store.Store, run string, segs []store.Segment) 
 	}
 }
 
-// wantLike checks that s answers as o does: summaries, rows, manifests, feed.
+// wantLike checks that s has the same contents as o: summaries, rows, manifests, feed.
 func wantLike(t *testing.T, s store.Store, o *Oracle) {
 	t.Helper()
 	ctx := t.Context()
@@ -158,7 +158,7 @@ func follow(t testing.TB, s store.Store, after string, limit int) []store.Ref {
 }
 
 // wantRefs checks that every segment of want that has a manifest is in got.
-// Each may be there twice.
+// Each may occur twice.
 func wantRefs(t *testing.T, got, want []store.Ref) {
 	t.Helper()
 	for _, w := range want {
@@ -173,7 +173,7 @@ func wantRefs(t *testing.T, got, want []store.Ref) {
 	}
 }
 
-// sameRef compares all but cursors; the bounds of a segment without frames mean nothing.
+// sameRef compares all fields except cursors; the bounds of a segment without frames have no meaning.
 func sameRef(a, b store.Ref) bool {
 	a.Cursor, b.Cursor = "", ""
 	if a.Count == 0 && b.Count == 0 {

@@ -17,7 +17,7 @@ var tenantTests = []namedTest{
 	{"notes", testNotes},
 }
 
-// testOthersRuns: what a tenant may not see is not there for it, however it asks.
+// testOthersRuns: for a tenant, another tenant's run does not exist, in any query.
 func testOthersRuns(t *testing.T, s store.Store) {
 	runs := map[string][]string{"a": {"r-a1", "r-a2", "a-a1"}, "b": {"r-b1", "a-b1"}, store.NoTenant: {"r-n1", "a-n1"}, "c": nil, "A": nil, "a ": nil,
 		"' OR 1=1 --": nil, "\x00": nil, "(none": nil}
@@ -61,7 +61,7 @@ func plainTenant(asked string) string {
 	return asked
 }
 
-// wantAlike asks in a tenant's name for all there is of a run.
+// wantAlike reads everything about a run for a tenant.
 func wantAlike(t *testing.T, s store.Store, o *Oracle, tenant, id string, own bool) {
 	t.Helper()
 	r, err := s.Run(t.Context(), tenant, id)
@@ -86,7 +86,7 @@ func sameError(a, b error) bool {
 		errors.Is(a, store.ErrAmbiguous) == errors.Is(b, store.ErrAmbiguous)
 }
 
-// testNotes: notes are found by the run that they are about, in whichever log they stand.
+// testNotes: notes are found by their run, in any log.
 func testNotes(t *testing.T, s store.Store) {
 	for i, log := range []string{"a-0", "a-1"} {
 		events := Events(5)
@@ -122,7 +122,7 @@ func testNotes(t *testing.T, s store.Store) {
 	}
 }
 
-// testAccessLogs: a look at a run must not become the last run.
+// testAccessLogs: an access to a run does not become the last run.
 func testAccessLogs(t *testing.T, s store.Store) {
 	look := func(id string, days int) []store.Segment {
 		events := Events(4)

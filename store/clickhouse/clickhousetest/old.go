@@ -28,7 +28,7 @@ const oldUsers = `<yandex>
 </yandex>
 `
 
-// StartOld starts Debian's clickhouse-server 18.16 with directories of its own, and returns the
+// StartOld starts Debian's clickhouse-server 18.16 with separate directories, and returns the
 // DSN of its native protocol. The program is $CUSTODY_TEST_CLICKHOUSE_OLD, which hack/clickhouse-old prints.
 func StartOld(t testing.TB) string {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Server is the current engine behind its HTTP interface (hack/chdb), over a
+// Server is the current engine behind its HTTP interface (hack/chdb), with a
 // directory that outlives its process.
 type Server struct {
 	t       testing.TB
@@ -25,7 +25,7 @@ type Server struct {
 	names   atomic.Int64
 }
 
-// Start starts a server, which ends with the test. The program is $CUSTODY_TEST_CHDB,
+// Start starts a server that is stopped at the end of the test. The program is $CUSTODY_TEST_CHDB,
 // which hack/build-chdb prints; without it the test fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
@@ -35,7 +35,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// Program is the server's.
+// Program returns the path of the server's program.
 func Program(t testing.TB) string {
 	t.Helper()
 	program := os.Getenv("CUSTODY_TEST_CHDB")
@@ -45,12 +45,12 @@ func Program(t testing.TB) string {
 	return program
 }
 
-// Restart starts the server over its directory, at the same address as before.
+// Restart starts the server with its directory, at the same address as before.
 func (s *Server) Restart() {
 	s.t.Helper()
 	cmd := exec.Command(Program(s.t), "-listen", s.address, "-path", filepath.Join(s.dir, "data"))
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe() // it ends when this closes, as it does with the test's process
+	stdin, err := cmd.StdinPipe() // closing it, as the end of the test process does, ends the server
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (s *Server) Restart() {
 	s.address = ready.Address
 }
 
-// Kill ends the server with SIGKILL.
+// Kill kills the server with SIGKILL.
 func (s *Server) Kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
@@ -88,20 +88,20 @@ func (s *Server) Kill() {
 	}
 }
 
-// Stop lets the server end in peace.
+// Stop stops the server normally.
 func (s *Server) Stop() {
 	if s.cmd != nil {
 		s.stdin.Close()
-		s.cmd.Wait() //nolint:errcheck // its data are thrown away
+		s.cmd.Wait() //nolint:errcheck // its data are discarded
 		s.cmd = nil
 	}
 }
 
-// Dir is where the server keeps its data.
+// Dir returns the server's data directory.
 func (s *Server) Dir() string { return filepath.Join(s.dir, "data") }
 
-// DSN names a database of the server.
+// DSN returns the DSN of a database of the server.
 func (s *Server) DSN(database string) string { return "http://" + s.address + "/" + database }
 
-// Fresh names a database that is not there yet.
+// Fresh returns the DSN of a database that does not exist.
 func (s *Server) Fresh() string { return s.DSN(fmt.Sprintf("fresh%d", s.names.Add(1))) }
