@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boot makes a machine out of a kernel and an initramfs that holds this
-// program as /init and the modules in /modules, in the order that /modules/order gives.
+// boot boots a machine from a kernel and an initramfs that has this
+// program as /init and the modules in /modules, in the order of /modules/order.
 func boot() error {
 	for _, step := range []struct {
 		what string
@@ -138,8 +138,8 @@ func openConsole() error {
 	return nil
 }
 
-// setSwitches sets what the distribution's kernel leaves open. A kernel that
-// does not have one of them is no worse for it.
+// setSwitches hardens settings that the distribution's kernel leaves permissive. A kernel may
+// lack some of them.
 func setSwitches() error {
 	for name, value := range map[string]string{
 		"kernel/dmesg_restrict":            "1",
@@ -163,7 +163,7 @@ func setSwitches() error {
 	return nil
 }
 
-// makeGroups puts init into a control group of its own, with its memory protected and its share of CPU large.
+// makeGroups puts init into a separate control group, with protected memory and a large CPU weight.
 func makeGroups() error {
 	for _, dir := range []string{"init", "cells"} {
 		if err := os.Mkdir(filepath.Join(groupDir, dir), 0o755); err != nil {
@@ -184,8 +184,8 @@ func makeGroups() error {
 	return nil
 }
 
-// makeDevices makes the /dev that all cells share. They get it read-only; a
-// device can be written to all the same.
+// makeDevices makes the /dev that all cells share. The cells get it read-only, which does not prevent
+// writes to a device.
 func makeDevices() error {
 	if err := unix.Mount("dev", deviceDir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=755"); err != nil {
 		return err
@@ -221,7 +221,7 @@ func makeDevice(name string, number uint64) error {
 	return os.Chmod(path, 0o666)
 }
 
-// raiseLimits is for init and, until they execute something, its children.
+// raiseLimits raises the limits of init and, until they execute a program, its children.
 func raiseLimits() error {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
 		return err

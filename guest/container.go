@@ -113,8 +113,8 @@ func makeContainerGroups() error {
 	return nil
 }
 
-// prepareContainerRoot makes the files that differ from the template's. Files of the template with these
-// names may be links to anywhere: they are removed.
+// prepareContainerRoot makes the files that differ from the template's. It removes the template's files with these
+// names, which may be links to any path.
 func prepareContainerRoot() error {
 	root, err := os.OpenRoot(cellDir)
 	if err != nil {

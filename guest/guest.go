@@ -1,7 +1,7 @@
 // Package guest is the first process of the VM (init): it boots the guest, waits for the
 // snapshot, applies the host's Wake message, and runs the steps.
 //
-//	boot --> sensors loaded --> stage, rehearsal --> READY --> waits for Wake   <- a snapshot is taken here
+//	boot --> sensors loaded --> cells prepared, warm-up --> READY --> waits for Wake   <- a snapshot is taken here
 //	                                                               |
 //	                    clock, randomness, identity, disk, limits <-+           <- once, after each restore
 //	          |
@@ -9,8 +9,8 @@
 //	     Awake sent -->  serves the channel --> channel ended --> power off
 //
 // No step can stop it: it runs in a control group with
-// memory of its own and most of the CPU's weight, outside every cell's
-// namespaces, and the kernel never kills it for memory.
+// separate memory and most of the CPU's weight, outside every cell's
+// namespaces, and the kernel never kills it for lack of memory.
 package guest
 
 import (
@@ -40,7 +40,7 @@ type Sensor interface {
 	Close() error
 }
 
-// Where things are in the guest.
+// Paths in the guest.
 const (
 	lowerDir    = "/lower" // the template's read-only root, /dev/vda
 	scratchDisk = "/dev/vdb"

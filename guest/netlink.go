@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routes speaks routing netlink (rtnetlink(7)): the three requests that a
-// guest needs once in its life. A message is nlmsghdr, the request's own
+// routes is a routing netlink socket (rtnetlink(7)) for the three requests that a
+// guest needs once. A message is nlmsghdr, the request's
 // header, then attributes, each padded to four bytes.
 type routes struct {
 	socket int
@@ -26,7 +26,7 @@ func openRoutes() (*routes, error) {
 
 func (r *routes) close() { unix.Close(r.socket) }
 
-// addAddress adds an address without looking for a duplicate of it on the link.
+// addAddress adds an address without duplicate address detection.
 func (r *routes) addAddress(index int, p netip.Prefix) error {
 	const lasting = unix.IFA_F_PERMANENT | unix.IFA_F_NODAD
 	m := message{family(p.Addr()), byte(p.Bits()), lasting, unix.RT_SCOPE_UNIVERSE} // ifaddrmsg
@@ -36,7 +36,7 @@ func (r *routes) addAddress(index int, p netip.Prefix) error {
 	return r.request(unix.RTM_NEWADDR, m)
 }
 
-// addNeighbour adds a neighbour that stays without ever being asked for.
+// addNeighbour adds a permanent neighbour entry.
 func (r *routes) addNeighbour(index int, a netip.Addr, mac [6]byte) error {
 	m := message{family(a), 0, 0, 0} // ndmsg
 	m = binary.NativeEndian.AppendUint32(m, uint32(index))
@@ -56,7 +56,7 @@ func (r *routes) addDefault(index int, gateway netip.Addr) error {
 	return r.request(unix.RTM_NEWROUTE, m)
 }
 
-// message is what follows the nlmsghdr.
+// message is a message without the nlmsghdr.
 type message []byte
 
 func (m message) attribute(kind uint16, value []byte) message {

@@ -18,8 +18,8 @@ import (
 const nicName = "eth0"
 
 // networkSwitches prevent unsolicited packets of the guest, and long waits
-// for answers that the policy forbids. The link is set up by hand, whole and
-// for ever: nothing on it is to be discovered, announced or configured.
+// for answers that the policy denies. The link is configured statically and
+// permanently: it needs no discovery, announcement or autoconfiguration.
 var networkSwitches = map[string]string{
 	"net/ipv6/conf/eth0/accept_ra":            "0",
 	"net/ipv6/conf/eth0/autoconf":             "0",
@@ -36,7 +36,7 @@ var networkSwitches = map[string]string{
 }
 
 // resolvConf is the cells' /etc/resolv.conf. The resolver is one hop away and
-// has its own, shorter time limit.
+// has a shorter time limit.
 var resolvConf = "nameserver " + link.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
 
 // raiseNetwork configures the guest's end of the link, with the addresses of package link,
@@ -54,8 +54,8 @@ func raiseNetwork() error {
 			return err
 		}
 	}
-	// Without ARP (which for IPv6 means neighbour discovery) the kernel neither asks for neighbours
-	// nor answers who asks, tests no address for duplicates and joins no group that it would report.
+	// Without ARP (for IPv6: neighbour discovery) the kernel neither requests nor answers
+	// neighbour solicitations, tests no address for duplicates and joins no group that it would report.
 	if err := raiseInterface(nicName, unix.IFF_NOARP); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func raiseInterface(name string, flags uint16) error {
 }
 
 // addressLink gives the interface its addresses, its one neighbour under both of
-// that one's addresses, and the routes that lead there.
+// its addresses, and the routes to it.
 func addressLink(index int) error {
 	r, err := openRoutes()
 	if err != nil {

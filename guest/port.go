@@ -36,9 +36,9 @@ func openHostPort() (hostPort, error) {
 
 // port is the virtio-serial port that leads to the host.
 //
-// A port can be read while no one is at the other end, and then returns no
-// bytes. Until the host has spoken that means to wait: the maker of a snapshot
-// has gone and the process that restores it has not come yet. Afterwards it is the end.
+// A port can be read while the other end is closed, and then returns no
+// bytes. Before the host's first bytes that means to wait: the process that made the snapshot
+// has closed it and the process that restores it has not opened it yet. Afterwards it is the end.
 type port struct{ *os.File }
 
 // openPort opens the port of that name, which must exist by now.
@@ -91,8 +91,8 @@ func (p *port) fd() (fd uintptr) {
 	return fd
 }
 
-// patient reads from a port to which the host may not have come yet. It waits
-// in poll(2) rather than in the runtime's poller, which would take a hang-up for good.
+// patient reads from a port that the host may not have opened yet. It waits
+// in poll(2) instead of the runtime's poller, for which a hang-up is permanent.
 type patient struct{ *port }
 
 func (p patient) Read(b []byte) (int, error) {

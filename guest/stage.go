@@ -59,7 +59,7 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 		return nil, err
 	}
 	if err := rehearse(ctx, st.block); err != nil {
-		log.Printf("rehearsal: %v", err) // the first command will be slower, nothing else
+		log.Printf("rehearsal: %v", err) // only the first command will be slower
 	}
 	if err := s.Prepare(cellDir); err != nil {
 		return nil, err
@@ -68,15 +68,15 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	return st, nil
 }
 
-// The default of a project's limits.pids, and what a project is likely to set
-// record.files.read_over to at the least.
+// The default of a project's limits.pids, and a likely minimum of
+// record.files.read_over.
 const (
 	usualPIDs     = 256
 	leastReadOver = 1 << 20
 )
 
-// settle lets what is under way come to its end, so that a snapshot holds a
-// guest at rest and no wake has to finish the rehearsal.
+// settle waits until background work has ended, so that a snapshot contains an
+// idle guest and no wake has to finish the warm-up.
 func (st *stage) settle() {
 	st.block.AwaitReady()
 	warmThreads()
@@ -99,10 +99,10 @@ func warmThreads() {
 	all.Wait()
 }
 
-// rest is longer than the kernel's short-lived background work takes.
+// rest is longer than the kernel's short background work.
 const rest = 150 * time.Millisecond
 
-// limits are what the cells may use together: of the memory, what init and its sensors can spare.
+// limits returns the limits of all cells together: the memory that init and its sensors do not need.
 func (st *stage) limits(l channel.Limits) cell.Limits {
 	memory := st.memory
 	if l.Memory > 0 {
@@ -141,7 +141,7 @@ func (st *stage) build() (err error) {
 }
 
 // identity are the files in /etc that identify a machine. They are
-// on a tmpfs and are mounted over the overlay's: to rewrite them at each wake is cheap there.
+// on a tmpfs and mounted over the overlay's, because rewriting them at each wake is fast there.
 var identity = [...]string{"hostname", "hosts", "machine-id"}
 
 // openIdentity makes the files.
@@ -204,7 +204,7 @@ func mountShared() error {
 	return nil
 }
 
-// rehearse speaks the whole protocol with itself, before the snapshot is taken.
+// rehearse runs the whole protocol with itself as a warm-up, before the snapshot is taken.
 // This fills caches: pages of programs and libraries, directory
 // entries, caches of types, grown stacks. None of them contains a secret or an identity.
 func rehearse(ctx context.Context, block *cell.Block) error {
@@ -229,7 +229,7 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 	return err
 }
 
-// play is the host's side of the rehearsal.
+// play is the host's side of the warm-up.
 func play(ctx context.Context, host net.Conn, server *channel.Server) error {
 	wake := channel.Wake{Run: "rehearsal", Time: now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "localhost"}
 	client, err := channel.Connect(ctx, host, wake, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/guest/trust"
 )
 
-// bundles are the files in which distributions keep what they trust, all in
-// one. The first is also where many programs look on distributions not their own.
+// bundles are the files in which distributions store all trusted certificates.
+// Many programs use the first one on other distributions too.
 var bundles = []string{
 	channel.TrustBundle,                // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt", // Fedora
@@ -97,7 +97,7 @@ func (b *trustFiles) template() []byte {
 	return nil
 }
 
-// add adds a certificate, a PEM file, to those that the cells' programs trust. It is called before the first workload.
+// add adds a certificate, a PEM file, to those that the cells' programs trust. It must be called before the first workload.
 func (b *trustFiles) add(file []byte) error {
 	if b.err != nil {
 		return b.err
@@ -171,7 +171,7 @@ func (b *trustFiles) directory(name string) (*os.File, error) {
 	return b.open(name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// read reads a regular file. O_NONBLOCK keeps it from waiting for a pipe.
+// read reads a regular file. O_NONBLOCK prevents that it waits for a pipe.
 func (b *trustFiles) read(name string) ([]byte, error) {
 	f, err := b.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 // initReserve is the memory that cells cannot take from init and its sensors.
 const initReserve = 96 << 20
 
-// leastMemory is what cells get at least, however small the VM is.
+// leastMemory is the minimum memory of cells, however small the VM is.
 const leastMemory = 64 << 20
 
 func now() time.Time { return time.Now().UTC() }
 
-// renew replaces what every restore of a snapshot would otherwise share.
+// renew replaces the state that all restores of a snapshot would otherwise share.
 func renew(w channel.Wake, random int) error {
 	if err := setClock(w.Time); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
@@ -41,8 +41,8 @@ func setClock(t time.Time) error {
 // entropyForKernel is how much of a wake's 64 bytes of entropy the kernel gets; the rest is the sensor's cookie.
 const entropyForKernel = 56
 
-// stir credits the entropy to the kernel's generator and has it reseed
-// immediately. Without that every restore of a snapshot would draw the same numbers.
+// stir credits the entropy to the kernel's generator and makes it reseed
+// immediately. Otherwise every restore of a snapshot would generate the same numbers.
 func stir(random int, entropy []byte) error {
 	if len(entropy) != entropyForKernel+8 {
 		return fmt.Errorf("%d bytes of entropy, expected %d", len(entropy), entropyForKernel+8)

@@ -32,7 +32,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // DefaultDir is the working directory of a command without one.
 const DefaultDir = "/workspace"
 
-// Watcher is called with which control group belongs to which step, before anything runs in it.
+// Watcher is notified which control group belongs to which step, before anything runs in it.
 type Watcher interface {
 	Track(cgroupID uint64, step, root string) error
 	Untrack(cgroupID uint64) error
@@ -56,17 +56,17 @@ type Limits struct {
 	PIDs   int   // processes and threads; 0 sets no bound
 }
 
-// Block makes cells. The namespaces and mounts of the next one are prepared
-// while nothing waits for them.
+// Block makes cells. It prepares the namespaces and mounts of the next one in the
+// background.
 //
-// Its methods may be called from any goroutine.
+// It is safe for concurrent use.
 type Block struct {
 	config  Config
 	group   *group
 	confine *confinement
 	reaper  int // descriptor of its executable
 	next    chan prepared
-	work    sync.WaitGroup // preparations under way
+	work    sync.WaitGroup // active preparations
 
 	mu      sync.Mutex // guards the fields below
 	serial  int
@@ -121,7 +121,7 @@ func (b *Block) Open(l Limits, hostname string, w Watcher) error {
 	return p.err
 }
 
-// AwaitReady returns when the next cell has been prepared. No command may be started meanwhile.
+// AwaitReady returns when the next cell has been prepared. No command may be started during the call.
 func (b *Block) AwaitReady() { b.work.Wait() }
 
 func lastCapability() (int, error) {
@@ -193,14 +193,14 @@ type cell struct {
 	secret  bool   // the step has secrets
 	device  uint64 // of the file system with them, 0: the sensors do not watch it
 
-	ending   sync.Mutex // guards finished, and is held while the secrets' files are being zeroed
+	ending   sync.Mutex // guards finished, and is held while the files of the secrets are being zeroed
 	finished bool
 
 	mu   sync.Mutex // guards main, which is nil once the main process has been reaped
 	main *process
 }
 
-// start has the shell's main process execute the command. On failure that process has been reaped.
+// start makes the shell's main process execute the command. After an error that process has been reaped.
 func (c *cell) start(cmd channel.Command) error {
 	env, secret := environment(cmd)
 	defer erase(secret)
@@ -225,7 +225,7 @@ func (c *cell) start(cmd channel.Command) error {
 	return nil
 }
 
-// watchSecrets has the sensors report the processes that open the step's secrets.
+// watchSecrets makes the sensors report the processes that open the step's secrets.
 func (c *cell) watchSecrets() error {
 	dir, err := c.shell.secretsDir()
 	if err != nil {
@@ -240,7 +240,7 @@ func (c *cell) watchSecrets() error {
 	return c.watcher.Secrets(c.device)
 }
 
-// announce reports the step to the sensors, and lets the kernel's OOM killer kill the process.
+// announce announces the step to the sensors, and lets the kernel's OOM killer kill the process.
 // Init, whose memory it still shares, is exempt.
 func (c *cell) announce(step string) error {
 	if c.watcher != nil {
@@ -308,7 +308,7 @@ func explain(err error, cmd channel.Command) error {
 	return fmt.Errorf("set up the cell: %w", err)
 }
 
-// candidates are the paths that the command's name may stand for, as execvp(3) has it.
+// candidates returns the possible paths of the command's name, like execvp(3).
 func candidates(cmd channel.Command) []string {
 	name := cmd.Argv[0]
 	if strings.Contains(name, "/") {
@@ -335,7 +335,7 @@ func (c *cell) Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser) {
 	return c.shell.pipes.stdin, c.shell.pipes.stdout, c.shell.pipes.stderr
 }
 
-// Signal implements channel.Cell: it goes to the main process's group.
+// Signal implements channel.Cell: it signals the main process's group.
 func (c *cell) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that root has in a cell: enough for packages to be
-// installed, users to be changed, low ports to be bound. What loads code into
-// the kernel, mounts, traces others, sets clocks, makes devices or reads the
-// kernel's log is gone from the bounding set, and cannot come back.
+// kept are the capabilities that root has in a cell: enough to install packages,
+// change users and bind low ports. Capabilities that load code into
+// the kernel, mount, trace others, set clocks, make devices or read the
+// kernel's log are removed from the bounding set, and cannot be regained.
 var kept = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL,
 	unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_AUDIT_WRITE,
@@ -51,10 +51,10 @@ func newConfinement(config Config, lastCap int) (*confinement, error) {
 	return c, nil
 }
 
-// landlock returns a ruleset that takes device nodes from what a cell may make.
+// landlock returns a ruleset that denies cells to make device nodes.
 // Its larger effects are those of every Landlock domain: no change of any
 // mount, and no tracing of a process outside the domain. Renaming between
-// directories must be granted by name or is refused (Landlock ABI 2).
+// directories must be granted explicitly (Landlock ABI 2).
 func landlock(root string) (int, error) {
 	const refuse = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 	attr := uint64(refuse | unix.LANDLOCK_ACCESS_FS_REFER)

@@ -39,7 +39,7 @@ func makeGroup(path string) (*group, error) {
 }
 
 // set writes the files of a control group, in order: name, value, name, value.
-// A value that it has written before is not written again.
+// It does not repeat a value that it has written before.
 func (g *group) set(pairs ...string) error {
 	if g.values == nil {
 		g.values = map[string]string{}
@@ -56,7 +56,7 @@ func (g *group) set(pairs ...string) error {
 	return nil
 }
 
-// count reads one number of a file of "name number" lines; 0 if it is not there.
+// count reads one number of a file of "name number" lines; 0 if the name is missing.
 func (g *group) count(file, name string) int {
 	b, err := os.ReadFile(filepath.Join(g.path, file))
 	if err != nil {
@@ -78,7 +78,7 @@ func (g *group) kill() error {
 	return nil
 }
 
-// remove removes the group, whose processes have ended. It waits until the kernel has noticed that.
+// remove removes the group, whose processes have ended. It waits until the kernel allows the removal.
 func (g *group) remove() error {
 	unix.Close(g.fd)
 	var err error

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DrainPages has the kernel free every page whose last user is gone. Each CPU holds the
-// pages that it added to the page cache or to a process last in a batch of its own (lru_add in
-// Linux's mm/swap.c), and with it a reference to them: a page of a process that has ended on
+// DrainPages makes the kernel free every page without a user. Each CPU has a separate batch of the
+// pages that it last added to the page cache or to a process (lru_add in
+// Linux's mm/swap.c), with references to them: a page of a process that has ended on
 // another CPU is not freed, and so not zeroed, until that batch is drained. A CPU drains
-// its batch when it frees memory of a process, so that is done on each.
+// its batch when it frees memory of a process, so DrainPages does that on each.
 func DrainPages() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

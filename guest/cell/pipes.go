@@ -40,7 +40,7 @@ func openPipes() (pipes, error) {
 	return p, nil
 }
 
-// openTerminal replaces the pipes by a terminal out of the cell's own devpts,
+// openTerminal replaces the pipes by a terminal in the cell's devpts,
 // so that it has a name in the cell and none outside. It returns that name.
 func (s *shell) openTerminal(size channel.Winsize) (name string, err error) {
 	path := fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", s.first.pid)

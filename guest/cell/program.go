@@ -32,18 +32,18 @@ type program struct {
 // header is what the assembly and the parent share.
 type header struct {
 	index uint64 // of the call that failed
-	errno uint64 // 0 while none failed
+	errno uint64 // 0 if none failed
 	list  unsafe.Pointer
-	live  []any // only for the garbage collector: what the child may still read
+	live  []any // only for the garbage collector: memory that the child may still read
 }
 
 const callWords = 8
 
-// Flags of a call; the assembly knows them by value.
+// Flags of a call; the assembly uses their values.
 const (
-	mayFail   = 1 // go on whatever it returns
-	candidate = 2 // execve of one of several paths: go on, remember an error other than "not there"
-	chain     = 4 // go on with the list that the header holds once the call has returned
+	mayFail   = 1 // continue after an error
+	candidate = 2 // execve of one of several paths: continue, remember an error other than "not found"
+	chain     = 4 // after the call, continue with the list in the header
 )
 
 // call adds a call. An argument is an int, a uintptr, a string (passed as a C
@@ -128,7 +128,7 @@ type child struct {
 	wake int // a byte written here wakes it
 }
 
-// process is a process that has to be reaped.
+// process is a process that must be reaped.
 type process struct {
 	pid   int
 	pidfd int
@@ -183,7 +183,7 @@ func (c *child) readByte() bool {
 	}
 }
 
-// Descriptors of a child that sleeps, beside its standard streams.
+// Descriptors of a sleeping child, in addition to its standard streams.
 const (
 	fdWake = 3
 	fdTell = 4
@@ -253,7 +253,7 @@ func (c *child) close() {
 	unix.Close(c.wake)
 }
 
-// lowest is above the descriptors that a child duplicates its own to.
+// lowest is above the descriptors that a child duplicates its descriptors to.
 const lowest = 16
 
 // pipe returns a pipe whose ends are not below lowest.

@@ -221,7 +221,7 @@ func TestSleeperKilled(t *testing.T) {
 	unix.Kill(main.pid, unix.SIGKILL)
 	p := &program{}
 	execute1(p, "/bin/true")
-	// Either the pipe is known to be closed, or the command seems to have been killed immediately.
+	// Either the pipe reports that it is closed, or the command was killed immediately.
 	if err := main.run(p); err == nil {
 		if ws := main.wait(); !ws.Signaled() || ws.Signal() != unix.SIGKILL {
 			t.Fatalf("a killed process was woken: wait status %#x", ws)
@@ -247,7 +247,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// The filter against a slow oracle: the lists it was made of, walked through for every number and the arguments that matter.
+// The filter against a slow oracle: the lists that it is made of, evaluated for every number and the relevant arguments.
 func TestFilter(t *testing.T) {
 	raw, err := filter()
 	if err != nil {

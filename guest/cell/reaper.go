@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The first process of a cell's pid namespace only has to be there: when it
+// The first process of a cell's pid namespace only has to exist: when it
 // ends the kernel kills all others, and orphans become its children. It
-// ignores SIGCHLD, which execve keeps, and so the kernel reaps them for it.
-// What is left to do is to sleep, which takes one page of memory and no C
+// ignores SIGCHLD, which execve preserves, so that the kernel reaps them.
+// It only sleeps, which takes one page of memory and no C
 // compiler: an ELF header, one program header and the code below.
 
 const (
@@ -40,7 +40,7 @@ func reaperImage() []byte {
 	return b.Bytes()
 }
 
-// reaperFile puts the executable where no one can change it.
+// reaperFile stores the executable in a sealed file.
 func reaperFile() (fd int, err error) {
 	fd, err = unix.MemfdCreate("cell", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

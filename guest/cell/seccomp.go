@@ -27,7 +27,7 @@ const (
 )
 
 // lastCall is the last system call of Linux 6.1, for which the list below was
-// written. Later ones are answered as an older kernel would.
+// written. Later ones get the answer of an older kernel.
 const lastCall = 450
 
 // newNamespaces are the flags of clone(2) and unshare(2) that make namespaces:
@@ -35,9 +35,9 @@ const lastCall = 450
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-// denied are the calls that no step needs and that reach what a cell must not:
+// denied are the calls that no step needs and that affect what a cell must not:
 // the kernel's code, its clock, mounts, other namespaces, keys of others, the
-// sensors' own means, and interfaces that have been exploited more than used.
+// sensors' mechanisms, and interfaces that are mostly known for exploits.
 var denied = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_SYSLOG,
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
@@ -56,14 +56,14 @@ var denied = []uint32{
 // through it once for every call when it is put in place.
 func filter() ([]bpf.RawInstruction, error) {
 	rules := map[uint32][]bpf.Instruction{
-		unix.SYS_CLONE3:  {ret(verdictNoSys)}, // its flags lie in memory, where a filter cannot look; libc falls back to clone
+		unix.SYS_CLONE3:  {ret(verdictNoSys)}, // its flags are in memory, which a filter cannot read; libc falls back to clone
 		unix.SYS_CLONE:   refuse(0, newNamespaces, verdictPerm),
 		unix.SYS_UNSHARE: refuse(0, newNamespaces, verdictPerm),
 		unix.SYS_SOCKET:  sockets(),
 		// No direct I/O, as on a file system that has none: a direct read into a mapping of a file
 		// writes to the file after the mapping has ended, when no one counts as its writer.
 		unix.SYS_OPENAT:  refuse(2, unix.O_DIRECT, verdictInval),
-		unix.SYS_OPENAT2: {ret(verdictNoSys)}, // its flags lie in memory; callers fall back to openat
+		unix.SYS_OPENAT2: {ret(verdictNoSys)}, // its flags are in memory; callers fall back to openat
 		unix.SYS_FCNTL:   setFlags(),
 	}
 	archRules(rules)

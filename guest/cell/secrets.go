@@ -23,12 +23,12 @@ import (
 //	                                    |                                             ^
 //	                                    +-- Wipe: zeroed, unmounted, the step goes on +
 //
-// What a step has read it may have copied anywhere; that memory is the kernel's to
-// zero when it is freed (init_on_free).
+// A step may have copied what it has read anywhere; the kernel
+// zeroes that memory when it is freed (init_on_free).
 const secretsOptions = "size=8m,nr_inodes=256,mode=700"
 
-// environment returns a command's variables, each with a NUL behind it, and
-// those among them that hold secrets, to be erased. They win over others of their name.
+// environment returns a command's variables, each followed by a NUL, and
+// those with secrets, to be erased. Secrets take precedence over others with their name.
 func environment(cmd channel.Command) (all, secret []cstring) {
 	if len(cmd.Secrets) == 0 {
 		return cstrings(cmd.Env), nil
@@ -106,7 +106,7 @@ func (s *shell) secretsDir() (int, error) {
 	return dir, nil
 }
 
-// deposit writes the files of a step's secrets. Nothing runs in the cell yet.
+// deposit writes the files of a step's secrets. No process runs in the cell yet.
 func (s *shell) deposit(all []channel.Secret) error {
 	if len(all) == 0 {
 		return nil
@@ -134,7 +134,7 @@ func (s *shell) deposit(all []channel.Secret) error {
 	return nil
 }
 
-// writeAt makes a file, and the directories that its name has.
+// writeAt makes a file, and the directories in its name.
 func writeAt(dir int, name string, value []byte) error {
 	for i, c := range name {
 		if c == '/' {
@@ -158,8 +158,8 @@ func writeAt(dir int, name string, value []byte) error {
 	return nil
 }
 
-// zeroTree overwrites and removes what is in a directory of a secrets' tmpfs. The
-// step may be writing to it: files that it has made are removed as well, if they are found.
+// zeroTree overwrites and removes the contents of a directory of a secrets' tmpfs. The
+// step may be writing to it: zeroTree also removes files of the step, if it finds them.
 func zeroTree(dir int) error {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -225,7 +225,7 @@ func zeroFile(dir int, name string) error {
 	return unix.Ftruncate(fd, 0)
 }
 
-// Wipe implements channel.Cell: the files go, the command goes on.
+// Wipe implements channel.Cell: it removes the files; the command continues.
 func (c *cell) Wipe() error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -244,7 +244,7 @@ func (c *cell) Wipe() error {
 	return errors.Join(err, c.shell.unmountSecrets())
 }
 
-// unmountSecrets detaches the tmpfs from the cell's namespace. It is gone when nothing in the cell has it open.
+// unmountSecrets detaches the tmpfs from the cell's namespace. It is freed when no process of the cell has it open.
 func (s *shell) unmountSecrets() error {
 	p := &program{}
 	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS)

@@ -61,8 +61,8 @@ func FuzzShellFile(f *testing.F) {
 	})
 }
 
-// TestZeroTree: whatever a step has put beside its secrets, all of it goes, and
-// nothing outside is touched; a file's bytes are gone for those who have it open as well.
+// TestZeroTree: all files that a step has put beside its secrets are removed, and
+// nothing outside changes; the bytes are also zeroed for processes that have a file open.
 func TestZeroTree(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	check(t, os.WriteFile(outside, []byte("outside"), 0o600))

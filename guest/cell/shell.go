@@ -12,8 +12,8 @@ import (
 )
 
 // shell is a prepared cell without a command: namespaces, mounts, a control
-// group, the first process of its pid namespace, which only sleeps, and the
-// process that will execute the command, which is confined already and sleeps, too.
+// group, the sleeping first process of its pid namespace, and the
+// process that will execute the command, which is already confined and sleeps, too.
 //
 //	newShell --> waits for a command --> main runs it --> end
 //	                                                       |
@@ -53,7 +53,7 @@ func (b *Block) newShell(n int) (*shell, error) {
 	return s, nil
 }
 
-// newFirst makes the namespaces, and the process that holds them.
+// newFirst makes the namespaces, and the process that keeps them alive.
 func (b *Block) newFirst(g *group) (process, error) {
 	p := &program{}
 	b.mountRoot(p)
@@ -63,7 +63,7 @@ func (b *Block) newFirst(g *group) (process, error) {
 	return p.start(uint64(flags), g.fd)
 }
 
-// holdNamespace has a pid namespace's first process sleep for ever.
+// holdNamespace makes a pid namespace's first process sleep forever.
 func (b *Block) holdNamespace(p *program) {
 	p.call("ignore children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), unsafe.Pointer(&sigaction{handler: ignore}), 0, 8)
 	p.call("mark descriptors", unix.SYS_CLOSE_RANGE, 0, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
@@ -91,8 +91,8 @@ func (b *Block) newMain(s *shell) (err error) {
 	return err
 }
 
-// mountRoot mounts what a cell needs for itself and makes the overlay its root.
-// /dev and /sys stand there already, read-only and shared by all cells.
+// mountRoot mounts the cell's file systems and makes the overlay its root.
+// /dev and /sys are mounted there already, read-only and shared by all cells.
 func (b *Block) mountRoot(p *program) {
 	in := func(dir string) string { return filepath.Join(b.config.Root, dir) }
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -108,7 +108,7 @@ func (b *Block) mountRoot(p *program) {
 	p.call("enter the root", unix.SYS_CHDIR, "/")
 }
 
-// kill kills all processes of the cell. The shell's two processes must still be reaped.
+// kill kills all processes of the cell. The caller must still reap the shell's two processes.
 func (s *shell) kill() {
 	if err := s.group.kill(); err != nil {
 		unix.Kill(s.first.pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all
@@ -116,13 +116,13 @@ func (s *shell) kill() {
 }
 
 // alone reports whether only the cell's first process is left, which runs
-// nothing; the cell need not be taken down before the command's end is reported.
+// nothing; the command's end can then be reported before the cell is removed.
 func (s *shell) alone() bool {
 	b, err := os.ReadFile(filepath.Join(s.group.path, "cgroup.procs"))
 	return err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(s.first.pid)
 }
 
-// discard ends a shell in which no command was run.
+// discard removes a shell that never ran a command.
 func (s *shell) discard() error {
 	s.kill()
 	s.pipes.closeOurs()
@@ -140,7 +140,7 @@ type sigaction struct {
 // ignore adds a call that ignores a signal. If SIGCHLD is ignored, the kernel reaps a process's children.
 const ignore = 1
 
-// limit sets a resource limit; the Go runtime has raised init's own.
+// limit sets a resource limit; the Go runtime has raised init's.
 func limit(p *program, resource int, soft, hard uint64) {
 	p.call("set limits", unix.SYS_PRLIMIT64, 0, resource, unsafe.Pointer(&unix.Rlimit{Cur: soft, Max: hard}), 0)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Handler takes the guest's events, one after the other, in the order in which
-// the guest saw them. Until it returns, no more events are read: a flood of events
+// Handler handles the guest's events one by one, in the order in which
+// the guest observed them. Until it returns, no more events are read: a flood of events
 // fills the window of the event stream and then slows the processes that cause it. An
 // error ends the session, and every later call returns it.
 type Handler func(context.Context, *audit.Event) error
@@ -34,13 +34,13 @@ type Client struct {
 	awake   Awake
 	offset  time.Duration
 	run     string
-	limit   int64 // bytes that CopyOut takes at most
+	limit   int64 // maximum bytes of CopyOut
 	handler Handler
 	ctx     context.Context // ends with the session
 	cancel  context.CancelCauseFunc
-	work    sync.WaitGroup // every goroutine that the client started
+	work    sync.WaitGroup // every goroutine of the client
 
-	opening sync.Mutex // held from a hello to the last of its data streams, which the guest tells by their order
+	opening sync.Mutex // held from a hello to the last of its data streams, which the guest identifies by their order
 
 	mu     sync.Mutex // guards the fields below
 	steps  map[string]bool
@@ -49,8 +49,8 @@ type Client struct {
 	copied tree          // what CopyIn put into the workspace
 }
 
-// Connect wakes the guest at the other end of conn and starts to hand its
-// events to h. When ctx ends before that is done, conn is closed. A nil h drops
+// Connect wakes the guest at the other end of conn and starts to pass its
+// events to h. If ctx ends before that is done, conn is closed. A nil h drops
 // events.
 func Connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*Client, error) {
 	if h == nil {
@@ -98,7 +98,7 @@ func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
 func (c *Client) Err() error { return context.Cause(c.ctx) }
 
 // Close ends the session, which makes the guest power off, and waits for all
-// that the client started. Processes' Wait calls return an error.
+// goroutines of the client. Processes' Wait calls return an error.
 func (c *Client) Close() error {
 	c.end(errClosed)
 	c.work.Wait()
@@ -114,7 +114,7 @@ func (c *Client) end(err error) {
 // Ping returns when the guest has answered, hence when it runs and its init is responsive.
 func (c *Client) Ping(ctx context.Context) error { return c.ask(ctx, streamPing) }
 
-// Drain has the guest free, and so zero, what ended steps have left in its memory: pages
+// Drain makes the guest free, and so zero, the memory of ended steps: pages
 // that its CPUs still refer to, and the buffers of the channel. The kernel's driver frees
 // the buffers that the host has read when the guest writes again, which its answer does.
 func (c *Client) Drain(ctx context.Context) error { return c.ask(ctx, streamDrain) }
@@ -161,8 +161,8 @@ func (c *Client) open(ctx context.Context, h hello, data int) (streams []net.Con
 	return streams, nil
 }
 
-// failed chooses the cause among what may lie behind a failed operation: a
-// breach of the protocol, the caller's context, the session's end.
+// failed chooses the cause of a failed operation: a violation of
+// the protocol, the caller's context, or the session's end.
 func (c *Client) failed(ctx context.Context, what string, err error) error {
 	switch {
 	case errors.Is(err, ErrHostile):

@@ -8,9 +8,9 @@ import (
 	"github.com/custody-project/custody/guest/erase"
 )
 
-// combined gathers writes while an earlier one is under way and passes them on
-// together. yamux writes each header and each body by itself; a virtio-serial
-// port makes the VM stop for every write, which costs far more than the copy.
+// combined collects writes during an active one and passes them on
+// together. yamux writes each header and each body separately; a virtio-serial
+// port stops the VM for every write, which costs far more than the copy.
 //
 // It holds at most combineMax bytes; a Write that finds it full waits. The
 // first error of the underlying writer is returned by every later Write.
@@ -25,9 +25,9 @@ type combined struct {
 	change *sync.Cond // of any of them
 	buf    []byte
 	spare  []byte // the buffer that is not in use, all zero
-	head   bool   // the last Write was the header of a frame that has a body
+	head   bool   // the last Write was the header of a frame with a body
 	err    error
-	busy   bool // a goroutine writes and will look at buf again
+	busy   bool // a goroutine is writing and will check buf again
 	closed bool
 }
 
@@ -39,7 +39,7 @@ func combine(conn io.ReadWriteCloser) *combined {
 	return c
 }
 
-// Write implements io.Writer. The bytes are on their way when it returns, not yet written.
+// Write implements io.Writer. It returns when the bytes are queued, not yet written.
 func (c *combined) Write(p []byte) (int, error) {
 	erase.Vectors()
 	c.mu.Lock()
@@ -63,7 +63,7 @@ func (c *combined) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wipeBody zeroes p if it is the body of a frame. Headers belong to yamux's streams, which use them again.
+// wipeBody zeroes p if it is the body of a frame. Headers belong to yamux's streams, which reuse them.
 func (c *combined) wipeBody(p []byte) {
 	if c.head {
 		c.head = false
@@ -73,7 +73,7 @@ func (c *combined) wipeBody(p []byte) {
 	c.head = len(p) == frameHead && p[1] == typeData && binary.BigEndian.Uint32(p[8:]) > 0
 }
 
-// appendOnly is append, but leaves no copy behind where it has to grow.
+// appendOnly is append, but zeroes the old array if it has to grow.
 func appendOnly(b, p []byte) []byte {
 	if len(p) > cap(b)-len(b) {
 		grown := append(make([]byte, 0, max(4096, 2*cap(b), len(b)+len(p))), b...)
@@ -102,7 +102,7 @@ func (c *combined) flush() {
 	c.change.Broadcast()
 }
 
-// Close closes the connection, drops what has not been written and waits for the write under way.
+// Close closes the connection, drops what has not been written and waits for the active write.
 func (c *combined) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Copied describes what a copy did.
+// Copied is the result of a copy.
 type Copied struct {
 	Files int   // regular files and symbolic links that were written
 	Bytes int64 // of their content
@@ -33,7 +33,7 @@ type Guard interface {
 	Folder(info fs.FileInfo) (why string)
 }
 
-// unguarded takes every name.
+// unguarded accepts every name.
 type unguarded struct{}
 
 func (unguarded) File(name string) (as, why string) { return name, "" }
@@ -51,9 +51,9 @@ type leaf struct {
 	link string
 }
 
-// In describes how a directory is copied in.
+// In configures copying a directory in.
 type In struct {
-	// Leave reports that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
+	// Leave reports whether to omit an entry, and everything below it. Nil: nothing is omitted.
 	Leave func(name string, info fs.FileInfo) bool
 	// List receives the files as they were sent. May be nil.
 	List List
@@ -61,7 +61,7 @@ type In struct {
 	Progress func(files int, bytes int64)
 }
 
-// Size is what a directory holds that a copy would take.
+// Size is the size of the part of a directory that would be copied.
 type Size struct {
 	Files   int // regular files and symbolic links
 	Folders int
@@ -137,7 +137,7 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings.all()}, nil
 }
 
-// Out describes how changes are copied out.
+// Out configures copying changes out.
 type Out struct {
 	// Guard has files and links that the host would execute not get their own names. Nil: all do.
 	Guard Guard
@@ -240,7 +240,7 @@ func closeStreams(ctx context.Context, streams []net.Conn) func() {
 	}
 }
 
-// census lists the entries that are sent, with the digests of their content.
+// census lists the sent entries, with the digests of their contents.
 type census struct {
 	tree     tree
 	name     string // the file whose content passes
@@ -275,7 +275,7 @@ func (c *census) add(h *tar.Header) io.Writer {
 	return c
 }
 
-// Write takes content of the file that passes.
+// Write hashes contents of the current file.
 func (c *census) Write(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
@@ -285,7 +285,7 @@ func (c *census) Write(b []byte) (int, error) {
 	return c.sum.Write(b)
 }
 
-// settle ends the file whose content has passed.
+// settle ends the current file.
 func (c *census) settle() {
 	if c.name == "" {
 		return
@@ -312,5 +312,5 @@ func (c *census) finish() error {
 	return c.batch.tell()
 }
 
-// perm is the part of a mode that leaves the guest: no setuid, setgid or sticky bit.
+// perm returns the permissions that are copied out: no setuid, setgid or sticky bit.
 func perm(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }

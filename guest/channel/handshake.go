@@ -20,7 +20,7 @@ import (
 //	  | Awake + "\n"                |
 //	  | ---------------------------> |   then yamux, the host as its client
 //
-// Each end waits for the other's line before it writes its next, so nothing
+// Each end waits for the other's line before it writes its next, so no bytes
 // may follow a line's end.
 
 const (
@@ -133,13 +133,13 @@ func readLine(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// closeOnDone closes c when ctx ends. The function it returns calls that off.
+// closeOnDone closes c when ctx ends, unless the returned function is called before.
 func closeOnDone(ctx context.Context, c io.Closer) func() {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	return func() { stop() }
 }
 
-// contextOr returns why ctx ended, if it has, rather than the error that its end brought about.
+// contextOr returns the cause of ctx if it has ended, and err otherwise.
 func contextOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -25,7 +25,7 @@ func frameOf(v any) []byte {
 	return b
 }
 
-// session plays a guest that speaks yamux properly and then misbehaves in play.
+// session plays a guest that implements yamux correctly and then misbehaves in play.
 func misbehaving(t *testing.T, play func(*yamux.Session)) (*Client, *int) {
 	t.Helper()
 	host, guest := socketPair(t)
@@ -190,7 +190,7 @@ func TestHostileHandshake(t *testing.T) {
 	}
 }
 
-// FuzzSession gives Connect a guest that answers the wake and then sends anything at all.
+// FuzzSession connects to a guest that answers the wake and then sends arbitrary bytes.
 func FuzzSession(f *testing.F) {
 	data := func(id uint32, b []byte) []byte {
 		h := make([]byte, frameHead, frameHead+len(b))

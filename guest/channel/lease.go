@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Bounds of what the host takes from a guest for a step's credentials.
+// Bounds of a guest's messages about a step's credentials.
 const (
 	// maxRefusals is how many wrong answers are reported and tolerated; the next one ends the session.
 	maxRefusals = 8
@@ -30,7 +30,7 @@ var (
 
 // lease is the host's side of a command's credentials.
 //
-// A challenge is used once. What becomes of it:
+// A challenge is used once. Its states:
 //
 //	           right answer                     any further answer
 //	asked ----------------------> spent  -----------------------> refused
@@ -68,7 +68,7 @@ const (
 	spent
 )
 
-// request is a control frame with a waiter for its answer.
+// request is a control frame with a channel for its answer.
 type request struct {
 	control
 	sending func() // called before it is sent
@@ -152,8 +152,8 @@ func (p *Process) Wipe(ctx context.Context) error {
 	return nil
 }
 
-// ask sends requests until the command has ended. While the VM is frozen a frame
-// may not get away; those who wait for its answer need not wait for that.
+// ask sends requests until the command has ended. A frame may be blocked while the VM is
+// frozen; callers that wait for its answer are not blocked with it.
 func (p *Process) ask() {
 	for {
 		select {
@@ -185,7 +185,7 @@ func (p *Process) demand(ctx context.Context, r request, answer <-chan error) er
 	}
 }
 
-// over is why a command that has ended cannot answer.
+// over returns why a command that has ended cannot answer.
 func (p *Process) over() error {
 	if p.err != nil {
 		return p.err

@@ -28,7 +28,7 @@ func drain(p *Process) {
 	go io.Copy(io.Discard, p.Stderr)
 }
 
-// TestProve: a live command is proved as often as wanted, one that ended is not.
+// TestProve: a live command can be proved repeatedly, one that has ended cannot.
 func TestProve(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	g.Run = "r-1"
@@ -113,7 +113,7 @@ func TestProveMainProcess(t *testing.T) {
 	}
 }
 
-// TestProveFrozen: while nothing moves Prove ends with its context; when it moves again the late proof is reported and tolerated.
+// TestProveFrozen: while the VM is frozen, Prove ends with its context; after the thaw the late proof is reported and tolerated.
 func TestProveFrozen(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	g.Run = "r-1"
@@ -172,7 +172,7 @@ func (g *fakeInit) challenge() []byte {
 	return m.Prove
 }
 
-// withFakeInit starts a leased command in a guest that play is, and returns the reasons of refusals.
+// withFakeInit starts a leased command in a guest that play implements, and returns the reasons of refusals.
 func withFakeInit(t *testing.T, play func(*fakeInit)) (*Client, *Process, func() []string) {
 	t.Helper()
 	c, _ := misbehaving(t, func(s *yamux.Session) {
@@ -330,7 +330,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestHostileKeys: a guest that asks for secrets in another way than it should gets none.
+// TestHostileKeys: a guest that violates the protocol for secrets gets none.
 func TestHostileKeys(t *testing.T) {
 	for name, tt := range map[string]struct {
 		secrets bool
@@ -405,7 +405,7 @@ func TestProofOfOneWithoutKey(t *testing.T) {
 	}
 }
 
-// TestHandOverSlow: a guest that never sends its key holds up Start no longer than its context.
+// TestHandOverSlow: a guest that never sends its key blocks Start only until its context ends.
 func TestHandOverSlow(t *testing.T) {
 	c, _ := misbehaving(t, func(s *yamux.Session) {
 		for range 5 {
@@ -444,7 +444,7 @@ func TestHandOverRefused(t *testing.T) {
 	}
 }
 
-// TestReceiveBounded: the guest takes no more than a bundle can be.
+// TestReceiveBounded: the guest bounds the size of a bundle.
 func TestReceiveBounded(t *testing.T) {
 	host, guest := net.Pipe()
 	go func() {

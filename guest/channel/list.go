@@ -14,11 +14,11 @@ const (
 	maxListedNames = 256 << 10 // bytes of all names
 )
 
-// List takes files that are copied, in their order, some at a time. Of a copy out, none of them has its name yet, and
+// List is called with copied files, in order, in batches. During a copy out none of them has its name yet, and
 // gets it when List returns nil; an error ends the copy.
 type List func(files []audit.CopiedFile) error
 
-// batch gathers files for a List. Without one it gathers none.
+// batch collects files for a List. Without a List it collects none.
 type batch struct {
 	list  List
 	files []audit.CopiedFile
@@ -33,10 +33,10 @@ func (b *batch) add(f audit.CopiedFile) {
 	b.names += len(f.Path) + len(f.As) + len(f.Link)
 }
 
-// full reports whether no more should be gathered.
+// full reports whether the batch must be passed on.
 func (b *batch) full() bool { return len(b.files) >= maxListed || b.names >= maxListedNames }
 
-// tell passes the gathered files to the List.
+// tell passes the collected files to the List.
 func (b *batch) tell() error {
 	if len(b.files) == 0 {
 		return nil

@@ -29,17 +29,17 @@ type Wake struct {
 	// Trust is a PEM file of at most MaxTrust bytes: the certificate of one authority that the
 	// cells trust in addition to those of the template (see TrustEnv). Empty: none.
 	Trust []byte `json:"trust,omitempty"`
-	// Sensor false leaves the sensors detached; only benchmarks ask for it.
+	// Sensor false leaves the sensors detached; only benchmarks set that.
 	Sensor bool `json:"sensor"`
 }
 
-// Limits bound what the cells may use together inside the VM.
+// Limits bound the total use of all cells inside the VM.
 type Limits struct {
 	PIDs   int   `json:"pids"`
 	Memory int64 `json:"memory"` // bytes of the VM; the cells get it less a reserve for init
 }
 
-// FileSettings name which file events are reported and hashed.
+// FileSettings configure which file events are reported and hashed.
 type FileSettings struct {
 	// HashOver: files written and closed above this many bytes are hashed; 0 hashes all.
 	HashOver int64 `json:"hash_over"`
@@ -47,7 +47,7 @@ type FileSettings struct {
 	ReadOver int64 `json:"read_over"`
 }
 
-// Command is one step's command to be run in a cell of its own.
+// Command is one step's command, to be run in a separate cell.
 type Command struct {
 	Step string   `json:"step"`
 	Argv []string `json:"argv"` // Argv[0] is looked up in PATH of Env

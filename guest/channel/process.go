@@ -17,8 +17,8 @@ import (
 //	                          v
 //	          report read --> mark handled --> Wait returns
 //
-// A caller that starts a process must read Stdout and Stderr to their ends; what is
-// not read holds the process up, and with it its end.
+// A caller that starts a process must read Stdout and Stderr to their ends; unread
+// output blocks the process, and so its end.
 type Process struct {
 	// Stdin is the command's standard input. Closing it is the command's end of
 	// file, save on a terminal, where an end of file is a character. Once the
@@ -39,9 +39,9 @@ type Process struct {
 	lease lease
 }
 
-// Start starts a command. It does not wait for the guest: that the command
-// could not be found or executed is reported by its Exit. A command with secrets or
-// a lease is the exception: when Start returns its secrets are on their way.
+// Start starts a command. It does not wait for the guest: a command that
+// is not found or cannot be executed reports that in its Exit. The exception is a command with secrets or
+// a lease: when Start returns, its secrets have been sent.
 func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 	p, err := c.start(ctx, cmd)
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *Process) listen() (*report, error) {
 	}
 }
 
-// only reports whether a report holds the one thing that it was found to hold, and nothing else.
+// only reports whether a report has exactly one kind of contents.
 func (r *report) only(has bool) bool {
 	n := 0
 	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
@@ -155,9 +155,9 @@ func checkExit(r *report) error {
 	return nil
 }
 
-// Wait returns how the command ended, after every event that the guest's
-// sensors saw before that has been handed to the Handler. When ctx ends first
-// the command goes on, and Wait may be called again.
+// Wait returns how the command ended, after the Handler has handled every event that the guest's
+// sensors observed before. If ctx ends first
+// the command continues, and Wait may be called again.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.ended:

@@ -15,10 +15,10 @@ import (
 	"github.com/custody-project/custody/guest/erase"
 )
 
-// Whatever passes through the channel stays in the guest's memory: in the
-// buffers of the port's driver and of yamux, which are used again and again.
-// So a step's secrets are sealed for a key that the guest makes for them alone
-// and forgets when it has opened them:
+// All data on the channel stays in the guest's memory: in the
+// buffers of the port's driver and of yamux, which are reused.
+// So a step's secrets are sealed for a key that the guest makes only for them
+// and erases when it has opened them:
 //
 //	guest: x, X = x*G           host: y, Y = y*G
 //	   X  ------------------------>
@@ -69,7 +69,7 @@ func seal(point, plain, context []byte) ([]byte, error) {
 // recipient can open one sealed bundle.
 type recipient struct{ key *ecdh.PrivateKey }
 
-// newRecipient makes the key. A key made by the library would leave a copy that no one can reach.
+// newRecipient makes the key. The library would leave a copy that cannot be erased.
 func newRecipient() (*recipient, error) {
 	scalar := make([]byte, pointSize)
 	defer clear(scalar)
@@ -133,7 +133,7 @@ func newAEAD(shared, guest, host, context []byte) (aead cipher.AEAD, end func(),
 	return aead, func() { erase.Object(block); erase.Object(aead) }, nil
 }
 
-// eraseKey zeroes the scalar inside the library's key, which has no means for that.
+// eraseKey zeroes the scalar in the library's key, for which the library has no function.
 func eraseKey(k *ecdh.PrivateKey) {
 	clear(reflect.ValueOf(k).Elem().FieldByName("privateKey").Bytes())
 	runtime.KeepAlive(k)

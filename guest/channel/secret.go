@@ -24,20 +24,20 @@ const (
 	maxEnvName = 128
 )
 
-// Secret is a value for one step. It travels sealed (see seal) and rests in
-// clear only in the step's tmpfs and its processes.
+// Secret is a value for one step. It is sealed on the channel (see seal) and unencrypted
+// only in the step's tmpfs and its processes.
 type Secret struct {
 	Env   string // name of the variable that is to hold it, or empty
 	File  string // path below SecretsDir of the file that is to hold it, or empty
 	Value []byte
 }
 
-// Format implements fmt.Formatter: it never shows the value.
+// Format implements fmt.Formatter: it never prints the value.
 func (s Secret) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "{%q %q, %d bytes}", s.Env, s.File, len(s.Value))
 }
 
-// checkSecrets refuses what the guest could not deliver. No error holds a value.
+// checkSecrets refuses what the guest could not deliver. Its errors never contain a value.
 func checkSecrets(all []Secret) error {
 	if len(all) > MaxSecrets {
 		return fmt.Errorf("%d secrets for one step, at most %d are allowed", len(all), MaxSecrets)

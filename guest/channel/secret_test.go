@@ -64,7 +64,7 @@ func TestCheckSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretIsNotShown: however a command is printed, and whatever is wrong with it, no value shows.
+// TestSecretIsNotShown: no formatting of a command, and no error, contains a value.
 func TestSecretIsNotShown(t *testing.T) {
 	const value = "do-not-show-me"
 	cmd := Command{Step: "s", Argv: []string{"x"}, Secrets: []Secret{{Env: "A", Value: []byte(value)}}}
@@ -171,7 +171,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestErase: what the library keeps of keys is where we zero it.
+// TestErase: the library's copies of keys are at the place that we zero.
 func TestErase(t *testing.T) {
 	scalar := make([]byte, 32)
 	rand.Read(scalar)
@@ -196,7 +196,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// tapped notes what passes through a connection.
+// tapped records the bytes of a connection.
 type tapped struct {
 	io.ReadWriteCloser
 	mu    sync.Mutex // guards bytes
@@ -210,7 +210,7 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.ReadWriteCloser.Write(b)
 }
 
-// TestSecretsDelivered: they arrive, whatever bytes they are, and do not pass through the channel in clear.
+// TestSecretsDelivered: secrets of any bytes are delivered, and are never unencrypted on the channel.
 func TestSecretsDelivered(t *testing.T) {
 	var got []Secret
 	g := newGuest(t, localRunner{started: func(c Command) {

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/guest/erase"
 )
 
-// Runner starts commands, each in a cell of its own.
+// Runner starts commands, each in a separate cell.
 type Runner interface {
 	// Start returns an ExecError when it is the command's own fault. The values of the
 	// command's secrets are gone when it has returned.
@@ -38,12 +38,12 @@ type Cell interface {
 	// Wait waits for the main command, then kills what it left behind, and
 	// returns when nothing of the cell runs. It is called once.
 	Wait() Exit
-	// Close gives up what is left of the cell. It is called once, after the
+	// Close releases the rest of the cell. It is called once, after the
 	// sensors have been flushed.
 	Close() error
 }
 
-// ExecError reports that a command could not be executed, and with which code a shell would exit.
+// ExecError: a command could not be executed. Code is the exit code of a shell in that case.
 type ExecError struct {
 	Code int // 126 or 127
 	Err  error
@@ -74,12 +74,12 @@ func NewServer(r Runner, workspace func() (*os.Root, error), flush func(context.
 	return &Server{Runner: r, Workspace: workspace, Flush: flush, events: eventStream{opened: make(chan struct{})}}
 }
 
-// Emit sends one event to the host. It waits for the host to take events and
-// while the host is behind; so it must not be called with a lock held that
+// Emit sends one event to the host. It blocks until the host accepts events and
+// while the host is behind; so the caller must not hold a lock that
 // the rest of init needs.
 func (s *Server) Emit(ctx context.Context, e *audit.Event) error { return s.events.emit(ctx, e) }
 
-// Serve answers the host until the connection ends, and then kills the running command.
+// Serve serves the host until the connection ends, and then kills the running command.
 func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	session, err := yamux.Server(combine(conn), yamuxConfig())
 	if err != nil {
@@ -267,8 +267,8 @@ func run(cell Cell, h controls, data []net.Conn) Exit {
 	return exit
 }
 
-// feed copies the host's input into the command. What the command does not
-// take any more is read and dropped, so that the host is not held up by it.
+// feed copies the host's input to the command. If the command no longer reads,
+// feed discards the input, so that the host is not blocked.
 func feed(in io.WriteCloser, from net.Conn) {
 	_, err := io.Copy(in, from)
 	in.Close()
@@ -277,8 +277,8 @@ func feed(in io.WriteCloser, from net.Conn) {
 	}
 }
 
-// pour copies output to the host. When the host is gone the rest is dropped, so
-// that the command can end. Nothing of it is left in the buffer.
+// pour copies output to the host. If the connection has ended it discards the rest, so
+// that the command can end. It zeroes its buffer.
 func pour(to io.Writer, out io.ReadCloser) {
 	defer out.Close()
 	buf := make([]byte, 32<<10)
@@ -332,8 +332,8 @@ func (h controls) steer(cell Cell) {
 	}
 }
 
-// eventStream is the one stream that carries every sensor's events, in order.
-// Events travel together when they come fast: to send one costs more than to make it.
+// eventStream is the one stream with every sensor's events, in order.
+// It combines events that follow each other quickly: sending one costs more than making it.
 type eventStream struct {
 	opened chan struct{} // closed once w is set
 	once   sync.Once
@@ -396,7 +396,7 @@ func (e *eventStream) sendLate() {
 	e.send()
 }
 
-// mark puts a mark behind all that has been emitted.
+// mark appends a mark after all emitted events.
 func (e *eventStream) mark(ctx context.Context) (uint64, error) {
 	if err := e.ready(ctx); err != nil {
 		return 0, err

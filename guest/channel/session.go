@@ -12,11 +12,11 @@ import (
 // never is longer than any VM stays frozen.
 const never = 50 * 365 * 24 * time.Hour
 
-// window is yamux's smallest receive window: what one stream can have in flight.
+// window is yamux's smallest receive window: the maximum of unread bytes of one stream.
 const window = 256 << 10
 
-// yamuxConfig has no timeout that a frozen VM could run into: a guest that is
-// stopped for hours is slow, not gone. A guest that is gone closes the port.
+// yamuxConfig has no timeout that a frozen VM could exceed: a guest that is
+// paused for hours is not lost. A lost guest closes the port.
 func yamuxConfig() *yamux.Config {
 	return &yamux.Config{
 		AcceptBacklog:          256,
@@ -28,7 +28,7 @@ func yamuxConfig() *yamux.Config {
 	}
 }
 
-// guard stands between the host's yamux and the guest and refuses the frames
+// guard checks the guest's frames before the host's yamux and refuses those
 // that an honest guest has no reason to send but that would cost the host
 // memory or goroutines: streams opened by the guest, pings, unknown types and
 // frames larger than a window. The format is yamux's spec.md: version 1 byte,
@@ -103,7 +103,7 @@ func checkFrame(h [frameHead]byte) error {
 	return nil
 }
 
-// past is a deadline that wakes a caller that waits on a stream.
+// past is a deadline that unblocks a caller that waits on a stream.
 func past() time.Time { return time.Unix(1, 0) }
 
 // unblock ends the reads and writes that wait on a stream, which then fail.

@@ -22,8 +22,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// localRunner runs commands as plain processes of this machine: the channel is
-// what is tested here, cells need a VM.
+// localRunner runs commands as plain processes of this machine: these tests
+// cover the channel, cells need a VM.
 type localRunner struct {
 	started func(Command)
 }
@@ -228,7 +228,7 @@ func TestLargeOutputUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Stdout is not read; nothing else may be held up by that.
+	// Stdout is not read; that must block nothing else.
 	if err := c.Ping(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestHandlerErrorEndsSession(t *testing.T) {
 	g.served <- nil
 }
 
-// frozen is a connection over which nothing moves while its lock is held, as when the VM is stopped.
+// frozen is a connection that blocks while its lock is held, as if the VM were paused.
 type frozen struct {
 	io.ReadWriteCloser
 	ice sync.RWMutex
@@ -392,7 +392,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// TestDrain: Drain returns the guest's error, and the session goes on.
+// TestDrain: Drain returns the guest's error, and the session continues.
 func TestDrain(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	drained, failed := 0, error(nil)
@@ -450,7 +450,7 @@ func TestCloseAndCancel(t *testing.T) {
 	}
 }
 
-// TestWritten: what has been written stays in no buffer of ours, and its owner's bytes are left alone.
+// TestWritten: written bytes stay in none of our buffers, and the caller's bytes are unchanged.
 func TestWritten(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)

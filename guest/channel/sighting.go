@@ -7,10 +7,10 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Bounds of what one event from the guest may hold.
+// Bounds of one event from the guest.
 const (
 	maxArgs = 32 << 10 // the sensor keeps 32 KiB of an argv, and an empty argument takes one byte
-	maxName = 256      // identifiers, protocol names, causes: anything that is not the workload's text
+	maxName = 256      // identifiers, protocol names, causes: all text that the workload does not choose
 )
 
 // admit checks an event from the guest, and sets its observer to the guest
@@ -85,7 +85,7 @@ func checkFile(f *audit.File) error {
 	return checkNames(f.Proc, f.Unhashed, f.Device, f.Inode)
 }
 
-// checkFlow: a sensor sees attempts; verdicts are the enforcers' to give, on the host.
+// checkFlow: a sensor observes attempts; only enforcers, on the host, give verdicts.
 func checkFlow(f *audit.Flow) error {
 	if f.State != audit.FlowAttempt {
 		return hostile("flow in state %.40q", f.State)

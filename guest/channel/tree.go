@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// A tree travels as a tar stream (POSIX.1-2001, pax) of directories, regular
-// files and symbolic links with clean relative names. Anything else is left
-// out with a warning. Both ends work through os.Root, so that no link, however
-// quickly it is put in place, leads them out of the tree.
+// A tree is sent as a tar stream (POSIX.1-2001, pax) of directories, regular
+// files and symbolic links with clean relative names. Anything else is
+// skipped with a warning. Both ends use os.Root, so that no link, even one that
+// is created concurrently, leads them out of the tree.
 
 // Bounds of a tree's names.
 const (
@@ -25,10 +25,10 @@ const (
 	maxWarnings  = 1000
 )
 
-// walker goes through a tree, and calls each for what is in it: for a directory before what is below.
+// walker walks a tree, and calls each for its entries: for a directory before its contents.
 type walker struct {
 	root *os.Root
-	// leave reports that an entry is left out, of a directory all that is below it. Nil: nothing is.
+	// leave reports whether to omit an entry, and everything below it. Nil: nothing is omitted.
 	leave func(name string, info fs.FileInfo) bool
 	each  func(name string, info fs.FileInfo) error
 	warn  func(format string, args ...any)
@@ -140,9 +140,9 @@ func header(kind byte, name string, info fs.FileInfo) *tar.Header {
 	}
 }
 
-// file sends a regular file. What the name led to may have become something
-// else in the meantime, a link or a pipe, so the open does not wait, and what was opened
-// has to be what was looked at.
+// file sends a regular file. The name may have been replaced concurrently by
+// a link or a pipe, so the open does not block, and the opened file
+// must be the one that was examined.
 func (p *packer) file(name string, seen fs.FileInfo) error {
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -190,8 +190,8 @@ func entryName(h *tar.Header) (string, error) {
 }
 
 // staysWithin reports whether a symbolic link called name in a tree can only lead
-// to somewhere in the tree. It may climb only before it descends, and not above
-// the top: a ".." behind a name could climb out of wherever another link leads.
+// to a place in the tree. ".." is allowed only at the beginning, and not above
+// the top: after a name it could leave the target of another link.
 func staysWithin(name, target string) bool {
 	if target == "" || len(target) > maxPath || strings.HasPrefix(target, "/") || strings.IndexByte(target, 0) >= 0 {
 		return false

@@ -2,7 +2,7 @@ package channel
 
 import "fmt"
 
-// MaxTrust is how many bytes a Wake's Trust may have.
+// MaxTrust is the maximum size of a Wake's Trust, in bytes.
 const MaxTrust = 16 << 10
 
 // The paths of trusted certificates in the cells. Without
@@ -13,7 +13,7 @@ const (
 	TrustJava   = TrustDir + "/java.jks" // TrustBundle's certificates, for Java
 	TrustBundle = "/etc/ssl/certs/ca-certificates.crt"
 
-	// TrustJavaPassword opens TrustJava. It protects nothing: there are no keys in it.
+	// TrustJavaPassword opens TrustJava. It protects nothing: the store contains no keys.
 	TrustJavaPassword = "changeit"
 )
 

@@ -32,19 +32,19 @@ type unpacker struct {
 	root     *os.Root
 	before   tree
 	guard    Guard
-	left     int64 // bytes of content that may still come
-	came     int64 // and that have come
+	left     int64 // remaining bytes of content
+	came     int64 // received bytes of content
 	names    int   // bytes of names so far
 	seen     map[string]bool
 	dirs     map[string]bool // directories that may be written into: true, or not: false
 	copied   Copied
 	waiting  []waiting
-	batch    batch // of those that wait
+	batch    batch // of those in waiting
 	warnings notes
 	progress func(files int, bytes int64)
 }
 
-// waiting is a file or a link that is there, and does not have its name yet.
+// waiting is a file or a link that was written and does not have its name yet.
 type waiting struct {
 	part, as string
 	bytes    int64
@@ -60,7 +60,7 @@ func (u *unpacker) result() Copied {
 	return u.copied
 }
 
-// unpack takes the whole stream. What does not get its name is removed.
+// unpack reads the whole stream. It removes files that do not get their names.
 func (u *unpacker) unpack(data io.Reader) error {
 	err := u.entries(data)
 	if err == nil {
@@ -209,10 +209,10 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (n
 	return now, false, f.Close()
 }
 
-// othersWrite is what a sandbox may not let other users of the host do, unless its owner does.
+// othersWrite are permissions of other users that a sandbox may not set, unless the host file has them.
 const othersWrite = fs.FileMode(0o022)
 
-// Write counts the content that has come.
+// Write counts the received content.
 func (u *unpacker) Write(b []byte) (int, error) {
 	u.came += int64(len(b))
 	u.progress(u.copied.Files, u.came)
@@ -230,7 +230,7 @@ func (u *unpacker) awaited(name string) bool {
 	return slices.ContainsFunc(u.waiting, func(w waiting) bool { return w.as == name || strings.HasPrefix(name, w.as+"/") })
 }
 
-// place lists what waits, and then gives all of it its name.
+// place lists the waiting files, and then renames all of them.
 func (u *unpacker) place() error {
 	if err := u.batch.tell(); err != nil {
 		return err

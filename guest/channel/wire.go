@@ -25,12 +25,12 @@ import (
 //	ping      guest -> host   report
 //	drain     guest -> host   report
 //
-// Data streams carry bytes and no frames. yamux gives each stream a window of
-// its own (256 KiB), so a reader that does not keep up holds up its own stream
-// and, through it, the processes that write to it, but no one else.
+// Data streams carry bytes and no frames. yamux gives each stream a separate
+// window (256 KiB), so a slow reader blocks only its own stream
+// and, through it, the processes that write to it.
 
-// Bounds of a frame's length. What comes from the host is trusted, and large
-// only because an argv can be; what comes from the guest is not.
+// Bounds of a frame's length. The host's frames are trusted, and large
+// only because an argv can be; the guest's are not.
 const (
 	maxHello  = 8 << 20
 	maxEvent  = 256 << 10
@@ -38,8 +38,8 @@ const (
 	maxStep   = 256 // bytes of a step's name
 )
 
-// ErrHostile is wrapped by every error that means the guest broke the protocol.
-// The connection is closed when it is seen; nothing more is taken from it.
+// ErrHostile is wrapped by every error for a violation of the protocol by the guest.
+// The connection is closed after it.
 var ErrHostile = errors.New("guest broke the protocol")
 
 func hostile(format string, args ...any) error {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tick is longer than the grain of a file's ctime.
+// tick is longer than the resolution of a file's ctime.
 const tick = 12 * time.Millisecond
 
 // baseline remembers the files that CopyIn made by what a workload cannot set
@@ -62,7 +62,7 @@ func finish(err error) report {
 }
 
 // fill unpacks the host's tree. The host is trusted; a workload that runs
-// meanwhile is not, hence os.Root here too.
+// concurrently is not, hence os.Root here too.
 func (s *Server) fill(data io.Reader) error {
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
@@ -122,7 +122,7 @@ func (f *filler) leave() {
 	}
 }
 
-// put makes an entry, in the place of what is there, and returns what it looks like now.
+// put makes an entry, replaces an existing one, and returns its state.
 func (f *filler) put(name string, h *tar.Header, content io.Reader) (stamp, error) {
 	if err := f.enter(path.Dir(name)); err != nil {
 		return stamp{}, err
@@ -208,7 +208,7 @@ func (s *Server) copyOut(ctl, data net.Conn) {
 	writeFrame(ctl, finish(err), maxReport)
 }
 
-// batches cuts list so that each part fits a report, whatever its strings hold:
+// batches splits list so that each part fits in a report, for any strings:
 // JSON makes at most six bytes out of one.
 func batches(list []string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {

@@ -1,5 +1,5 @@
-// Package erase removes values from this process's memory: what was read, what a library kept of it,
-// what functions left on a stack, and what copying left in registers.
+// Package erase removes values from this process's memory: what was read, copies in a library,
+// in stack frames, and in registers.
 package erase
 
 import (
@@ -18,17 +18,17 @@ func Bytes(b []byte) {
 	Vectors()
 }
 
-// Object zeroes what a pointer in an interface points to. It is of no use afterwards.
+// Object zeroes the memory that a pointer in an interface points to. The object is unusable afterwards.
 func Object(p any) {
 	v := reflect.ValueOf(p)
 	clear(unsafe.Slice((*byte)(v.UnsafePointer()), v.Type().Elem().Size()))
 	runtime.KeepAlive(p)
 }
 
-// deep is more than the sealing, opening and hashing of values use of a stack.
+// deep is more stack than sealing, opening and hashing values use.
 const deep = 48 << 10
 
-// Stack zeroes what the functions that the caller has called so far left on its stack.
+// Stack zeroes what the caller's earlier calls left on the stack.
 //
 //go:noinline
 func Stack() {
@@ -55,8 +55,8 @@ func OnStack(f func()) {
 //lint:ignore U1000 vectors_amd64.s reads it
 var hasAVX = cpu.X86.HasAVX
 
-// Vectors zeroes the vector registers, through which the runtime copies memory. What a
-// copy leaves in them the kernel keeps with the thread, for as long as that thread uses no other.
+// Vectors zeroes the vector registers, through which the runtime copies memory. Otherwise the kernel keeps
+// their contents with the thread, as long as that thread does not overwrite them.
 func Vectors() { clearVectors() }
 
 //go:noescape

@@ -8,7 +8,7 @@ import (
 )
 
 // TestMain runs the tests: the sensor's programs need a kernel that the test's host may
-// not have, so what they see is tested in a VM.
+// not have, so they are tested in a VM.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "workload" {
 		os.Exit(workload(os.Args[2:]))

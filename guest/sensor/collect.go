@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// pause is how long records are left to gather once they flow. It costs
-	// latency, and saves a switch to us and back for every record. While many
-	// flow it grows up to longPause: each switch empties the processor's caches.
+	// pause is how long records accumulate once they arrive. It costs
+	// latency, and saves a context switch for every record. With many
+	// records it grows up to longPause: each switch empties the processor's caches.
 	pause     = 15 * time.Millisecond
 	longPause = 300 * time.Millisecond
 	// many is the number of records in one cycle that doubles the next pause.
 	many = 8
-	// idle is how often we look without having been woken.
+	// idle is the interval of cycles without a wake-up.
 	idle = time.Second
 )
 
 // collector drains the rings and fanotify, in cycles: take the time, drain,
 // sort what is older than that time, pair closed files with fanotify's
-// descriptors, push events to the line. A record that is younger waits for the
-// next cycle, because an older one of another ring may still be under way.
+// descriptors, push events to the line. A younger record waits for the
+// next cycle, because an older one may not have reached its ring yet.
 type collector struct {
 	kernel *kernel
 	watch  *watch
@@ -44,7 +44,7 @@ type collector struct {
 	losses *losses
 	set    Settings
 
-	// The collector's goroutine alone uses these.
+	// Only the collector's goroutine uses these fields.
 	young   []record
 	sample  ringbuf.Record
 	waited  bool          // one more cycle was given to an incomplete argv
@@ -88,7 +88,7 @@ func (c *collector) openRings() (err error) {
 		if err != nil {
 			return fmt.Errorf("open the sensor's %s: %w", name, err)
 		}
-		r.SetDeadline(time.Unix(1, 0)) // never wait in Read: we wait for all rings together
+		r.SetDeadline(time.Unix(1, 0)) // never block in Read: wait waits for all rings together
 		c.rings = append(c.rings, r)
 		fds = append(fds, m.FD())
 	}
@@ -160,10 +160,10 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// unsettled reports that something which happened before is still on its way to the line.
+// unsettled reports whether an earlier event has not reached the line yet.
 func (c *collector) unsettled() bool { return len(c.pending) > 0 || c.waited }
 
-// wait lets records gather, or when there were none waits for the first.
+// wait waits while records accumulate, or, if there were none, for the first.
 func (c *collector) wait(records int) {
 	if c.rest = min(max(2*c.rest, pause), longPause); records < many {
 		c.rest = pause
@@ -194,13 +194,13 @@ func (c *collector) available() bool {
 	return false
 }
 
-// kick makes the collector look immediately.
+// kick starts a cycle immediately.
 func (c *collector) kick() {
 	one := [8]byte{1}
 	unix.Write(c.bell, one[:])
 }
 
-// sync waits until the collector has pushed everything that happened before the call.
+// sync waits until the collector has pushed all earlier events.
 func (c *collector) sync(ctx context.Context) error {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -227,7 +227,7 @@ func (c *collector) takeWaiters() []chan struct{} {
 	return w
 }
 
-// release lets no one wait for a collector that has ended.
+// release unblocks all waiters when the collector has ended.
 func (c *collector) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

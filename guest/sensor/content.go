@@ -25,12 +25,12 @@ var (
 	zeros    [64 << 10]byte
 )
 
-// content is a file's content as it is being hashed. Holes are hashed and not read.
+// content is a file's content during hashing. Holes are hashed without reading them.
 type content struct {
 	hash hash.Hash
 	buf  []byte
 	size int64 // at close: bytes after it are not read
-	at   int64 // what is before it is hashed
+	at   int64 // the offset up to which it is hashed
 	data int64 // where the data begin that at is in, or that follow the hole that at is in
 	hole int64 // where they end
 }
@@ -60,7 +60,7 @@ func (c *content) read(f *os.File) (more bool, err error) {
 		c.hash.Write(c.buf[:n])
 		c.at += int64(n)
 		if errors.Is(err, io.EOF) {
-			return false, nil // shorter than it was: the generation is another one, too
+			return false, nil // it was truncated: its generation has changed, too
 		}
 		if err != nil {
 			return false, err

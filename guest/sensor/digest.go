@@ -23,8 +23,8 @@ const (
 	largestHashed = 16 << 30
 	// releaseLimit is how long the kernel may take to release a closed file.
 	releaseLimit = 2 * time.Second
-	// restFactor is how much longer than it worked the worker for large files rests, so
-	// that the step has most of the processor. While Flush waits it does not rest.
+	// restFactor is the ratio of pauses to work of the worker for large files, so
+	// that the step has most of the processor. While Flush waits it does not pause.
 	restFactor = 2
 )
 
@@ -60,7 +60,7 @@ type closing struct {
 //	    |                                    |  ^               |
 //	    +--> no digest, and why <------------+  +- a turn each -+
 //
-// A content is read in turns, between which others have theirs.
+// A content is read in turns; between them others are read.
 type job struct {
 	file    *os.File // nil: by path
 	held    bool     // file came from fanotify
@@ -73,19 +73,19 @@ type job struct {
 // hasher reads files and completes their events. Its two goroutines, one for
 // small files and one for large ones, are owned by the Sensor.
 //
-// A digest is only given for the content that the file was closed with. What the
-// proof rests on is the kernel's: the generation of the content is the one at
-// close, before and after it was read, and no one had it open for writing when
-// the reading began. Sizes and times, which a workload can set, prove nothing.
+// It gives a digest only for the content with which the file was closed. The
+// proof depends on the kernel: the generation of the content is the one at
+// close, before and after it was read, and no process had it open for writing when
+// reading began. Sizes and times, which a workload can set, prove nothing.
 type hasher struct {
 	line    *line
 	open    func(*closing) (*os.File, error)
 	state   func(fd int) (state, error)
 	cache   *cache
 	wg      sync.WaitGroup
-	flushes atomic.Int32 // that wait now
+	flushes atomic.Int32 // active Flush calls
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	wake   *sync.Cond // the queues, busy or closed changed
 	small  []*job     // bounded: each job has an item in the line, whose size is bounded
 	large  []*job
@@ -132,7 +132,7 @@ func (h *hasher) holding() int {
 	return h.held
 }
 
-// settle waits until no job is left, and what was read is erased, for as long as ctx lasts.
+// settle waits until all jobs are done and their buffers erased, or ctx ends.
 func (h *hasher) settle(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
 		h.mu.Lock()
@@ -198,7 +198,7 @@ func (h *hasher) next(queue *[]*job) *job {
 	return j
 }
 
-// rest sleeps, so that the step gets the processor, unless Flush waits.
+// rest pauses, so that the step gets the processor, unless Flush waits.
 func (h *hasher) rest(d time.Duration) {
 	const slice = 5 * time.Millisecond
 	for ; d > 0 && h.flushes.Load() == 0; d -= slice {
@@ -206,7 +206,7 @@ func (h *hasher) rest(d time.Duration) {
 	}
 }
 
-// turn takes a job one step further. over reports that its events are complete.
+// turn advances a job. over reports that its events are complete.
 func (h *hasher) turn(j *job) (over bool) {
 	if j.content != nil {
 		return h.read(j)
@@ -248,7 +248,7 @@ func (h *hasher) turn(j *job) (over bool) {
 	return h.read(j)
 }
 
-// narrow leaves the wants whose content the file still has.
+// narrow keeps the wants whose content the file still has.
 func (h *hasher) narrow(j *job, s state) {
 	kept := j.wants[:0]
 	for _, c := range j.wants {
@@ -267,7 +267,7 @@ func (h *hasher) narrow(j *job, s state) {
 // read reads on for one turn, and completes the events at the content's end.
 func (h *hasher) read(j *job) (over bool) {
 	if !h.line.waits(j.wants[0].item) {
-		return true // the event went out without its hash
+		return true // the event was sent without its hash
 	}
 	more, err := j.content.read(j.file)
 	if err != nil {
@@ -320,7 +320,7 @@ func reason(err error) string {
 	return "could not be read: " + unix.ErrnoName(e)
 }
 
-// prime puts the digests of the large files below root into the cache, of those that cannot change.
+// prime puts the digests of the large, immutable files below root into the cache.
 func (h *hasher) prime(root string, over int64) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// argvKept is how much of an argv the programs send.
+// argvKept is the maximum size of an argv that the programs send.
 const argvKept = 32 << 10
 
 // ProcID returns a unique name of a process: a pid is used again, but a pid with a start time
@@ -31,7 +31,7 @@ type procKey struct {
 // maxProcs bounds the Proc ids that are remembered.
 const maxProcs = 1024
 
-// join appends chunks of argv to their exec. Chunks whose exec was lost are dropped.
+// join appends chunks of argv to their exec. It drops chunks whose exec was lost.
 func join(records []record) []record {
 	var out []record
 	execs := make(map[[2]uint64]*execRecord)
@@ -147,9 +147,9 @@ func split(b []byte) []audit.Text {
 	return args
 }
 
-// wholeArgv digests a long argv out of the process's memory. By now the process
-// can have changed it or be gone: then, as far as the length and what the
-// kernel saw tell, there is no digest.
+// wholeArgv hashes a long argv in the process's memory. The process may have changed it or
+// ended: if the length or the part that the
+// kernel sent differ, there is no digest.
 func wholeArgv(pid uint32, r *execRecord) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/cmdline")
 	if err != nil || len(b) != r.argvSize || !bytes.HasPrefix(b, r.argv) {
@@ -288,7 +288,7 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	c.hasher.add(nil, state{}, []*closing{cl})
 }
 
-// hashed reports whether the event gets a digest. That of a secret would let its reader test guesses.
+// hashed reports whether the event gets a digest. With the digest of a secret, readers of the record could test guesses.
 func (c *collector) hashed(r *fileRecord) bool {
 	if r.flags&fileSecret != 0 {
 		return false

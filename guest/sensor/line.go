@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// lineBytes bounds the memory of waiting events. When it is full, push
+	// lineBytes bounds the memory of waiting events. At the bound, push
 	// blocks; then the rings fill up, and the kernel counts what it drops.
 	lineBytes = 16 << 20
-	// maxWait is how long an event may hold up those behind it while its file is
+	// maxWait is how long an event may delay later ones while its file is
 	// hashed. After that it is emitted later, out of order.
 	maxWait = 250 * time.Millisecond
 	// maxLate bounds the number of events that are emitted out of order. A further one is
@@ -50,9 +50,9 @@ type line struct {
 	bytes    int
 	last     uint64 // seq of the youngest item
 	emitting uint64 // seq of the item that emit is emitting, 0 for none
-	alarmed  bool   // a broadcast will come when the head has waited for maxWait
+	alarmed  bool   // a broadcast is scheduled for when the head has waited for maxWait
 	closed   bool
-	err      error // why nothing can be emitted any more
+	err      error // why no further events can be emitted
 }
 
 func newLine() *line {
@@ -99,7 +99,7 @@ func (l *line) waits(it *item) bool {
 	return !it.ready && !it.dropped
 }
 
-// giveUp sends the events up to seq without the digests that they still wait for.
+// giveUp sends the events up to seq without their missing digests.
 func (l *line) giveUp(seq uint64, unhashed string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *line) giveUp(seq uint64, unhashed string) {
 	l.change.Broadcast()
 }
 
-// mark is the youngest event pushed so far.
+// mark returns the seq of the youngest event.
 func (l *line) mark() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *line) take() *item {
 	return nil
 }
 
-// overtake reports whether the head has held up the others for too long. The caller holds mu.
+// overtake reports whether the head has delayed the others for too long. The caller holds mu.
 func (l *line) overtake(head *item) bool {
 	left := maxWait - time.Since(head.pushed)
 	if left <= 0 || l.bytes > l.limit/2 {
@@ -198,7 +198,7 @@ func (l *line) emit(ctx context.Context, send func(context.Context, *audit.Event
 	}
 }
 
-// fail empties the line: nothing is emitted any more.
+// fail empties the line: no further events are emitted.
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +251,7 @@ func (l *line) oldest() uint64 {
 	return oldest
 }
 
-// weight is about how much memory an event takes.
+// weight is the approximate memory of an event.
 func weight(e *audit.Event) int {
 	n := 512
 	if e.Exec != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// kernel is the part of the sensor that lives in the kernel: programs attached
-// to their functions, and the maps they share with us.
+// kernel is the part of the sensor in the kernel: programs attached
+// to their functions, and the maps that they share with this process.
 type kernel struct {
 	coll  *ebpf.Collection
 	links []link.Link
@@ -48,7 +48,7 @@ func loadKernel() (*kernel, error) {
 // renamed are kernel functions that programs attach to, and their names since Linux 6.19.
 var renamed = map[string]string{"cgroup_exit": "cgroup_task_exit"}
 
-// adapt fits the programs to the running kernel: to the names of the functions that they
+// adapt adapts the programs to the running kernel: to the names of the functions that they
 // attach to, and to the order of those functions' arguments.
 func adapt(spec *ebpf.CollectionSpec) error {
 	types, err := btf.LoadKernelSpec()

@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// lossEvery is how often gaps are reported at most, in nanoseconds, except at a Flush.
+// lossEvery is the minimum interval of reported gaps, in nanoseconds, except at a Flush.
 const lossEvery = uint64(1e9)
 
 // What the loss counters in record.h count, in their order.
@@ -19,7 +19,7 @@ const (
 	causeWatched = "the queue of closed files overflowed: some carry no hash"
 )
 
-// losses turns counters that only grow into gap events.
+// losses converts counters that only increase to gap events.
 type losses struct {
 	counters *ebpf.Map
 	programs map[audit.Kind][]*ebpf.Program
@@ -57,7 +57,7 @@ func lossOf(program string) audit.Kind {
 	return audit.KindFile
 }
 
-// take gives the gaps since the last call, at most once a second unless flush.
+// take returns the gaps since the last call, at most once a second unless flush.
 func (l *losses) take(now uint64, overflow, flush bool) []audit.Gap {
 	if overflow {
 		l.overflows++
@@ -78,7 +78,7 @@ func (l *losses) take(now uint64, overflow, flush bool) []audit.Gap {
 	return gaps
 }
 
-// since appends a gap for what total has grown by.
+// since appends a gap for the increase of total.
 func since(gaps []audit.Gap, reported map[audit.Kind]uint64, kind audit.Kind, total uint64, stage audit.Stage, cause string) []audit.Gap {
 	if total <= reported[kind] {
 		return gaps

@@ -9,7 +9,7 @@ import (
 // pending are closed files that wait for fanotify's descriptor, by inode address.
 type pending map[uint64][]*closing
 
-// orphan is a descriptor that no record has asked for yet.
+// orphan is a descriptor without a record so far.
 type orphan struct {
 	state state
 	fd    int
@@ -52,7 +52,7 @@ func (c *collector) pair() (overflow bool, err error) {
 	return overflow, nil
 }
 
-// adopt has the content behind a descriptor hashed, if a closed file waits for it.
+// adopt queues the content behind a descriptor for hashing, if a closed file waits for it.
 func (c *collector) adopt(o orphan) bool {
 	wants := c.pending[o.state.Inode]
 	if len(wants) == 0 {

@@ -14,7 +14,7 @@ import (
 
 // Settings are set after the restore, when the sandbox's identity is known.
 type Settings struct {
-	// Boot and Run go into every Proc id. Together they must never repeat.
+	// Boot and Run are part of every Proc id. Together they must be unique.
 	Boot, Run string
 	// Cookie is random and never shown to a cell: it marks the sensor's own calls.
 	Cookie uint64
@@ -63,11 +63,11 @@ func Load() (*Sensor, error) {
 	return &Sensor{kernel: k, watch: w, collector: c, hashTime: hashTime}, nil
 }
 
-// Start begins to report. emit is called from one goroutine, in the order in
-// which things happened, except that the event of a file that takes long to
-// hash comes late. emit may block: up to 16 MiB of events are kept, then the
-// kernel's rings fill, and what does not fit there is counted and reported as
-// a gap. When emit returns an error, or ctx ends, nothing more is reported and
+// Start starts reporting. emit is called from one goroutine, in the order of
+// the events, except that the event of a file that takes long to
+// hash is late. emit may block: up to 16 MiB of events are queued, then the
+// kernel's rings fill, and records that do not fit are counted and reported as
+// a gap. If emit returns an error, or ctx ends, nothing more is reported and
 // Flush returns the error.
 func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Context, *audit.Event) error) error {
 	s.mu.Lock()
@@ -89,7 +89,7 @@ func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Cont
 
 // Prime hashes the files below root that are larger than over bytes, so that
 // reading one of them in a run costs no hashing. It may be called before a
-// snapshot is taken; of what it reads nothing stays in memory.
+// snapshot is taken; it erases what it has read from memory.
 func (s *Sensor) Prime(root string, over int64) error {
 	c := s.collector
 	return c.id.borrow(func() error { return c.hasher.prime(root, over) })
@@ -99,8 +99,8 @@ func (s *Sensor) Prime(root string, over int64) error {
 // otherwise. It may be called before a snapshot is taken.
 func (s *Sensor) Prepare(root string) error { return s.watch.mark(root) }
 
-// Track reports from now on what processes in this cgroup and below do, as
-// part of step. root is where init sees the step's root file system; its
+// Track starts reporting the processes in this cgroup and below, as
+// part of step. root is the path of the step's root file system for init; its
 // closed files are hashed through a fanotify mark, and by path below root
 // where that is not possible. Call it before the step's first process starts.
 func (s *Sensor) Track(cgroupID uint64, step, root string) error {
@@ -116,8 +116,8 @@ func (s *Sensor) Track(cgroupID uint64, step, root string) error {
 	return nil
 }
 
-// Secrets reports from now on which tracked processes open the files of the file system with this device number, as
-// stat(2) gives it: the first time that a process opens one for reading. It holds the secrets of a step.
+// Secrets starts reporting which tracked processes open the files of the file system with this device number, as
+// returned by stat(2): the first time that a process opens one for reading. The file system has the secrets of a step.
 func (s *Sensor) Secrets(device uint64) error {
 	if err := s.kernel.coll.Maps["secret_devices"].Put(kernelDevice(device), uint8(1)); err != nil {
 		return fmt.Errorf("watch the step's secrets: %w", err)
@@ -125,7 +125,7 @@ func (s *Sensor) Secrets(device uint64) error {
 	return nil
 }
 
-// Forget ends Secrets, once the file system is gone: the kernel gives its number to another one.
+// Forget ends Secrets, after the file system was unmounted: the kernel reuses its number.
 func (s *Sensor) Forget(device uint64) error {
 	if err := s.kernel.coll.Maps["secret_devices"].Delete(kernelDevice(device)); err != nil {
 		return fmt.Errorf("stop watching the step's secrets: %w", err)
@@ -149,7 +149,7 @@ func (s *Sensor) Untrack(cgroupID uint64) error {
 const (
 	// hashTime is how long Flush waits for contents to be hashed.
 	hashTime = 10 * time.Second
-	// eraseTime is how long it waits for what was read to be erased, while other steps keep the sensor busy.
+	// eraseTime is how long it waits until what was read is erased, while other steps keep the sensor busy.
 	eraseTime = time.Second
 )
 

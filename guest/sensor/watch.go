@@ -23,7 +23,7 @@ const (
 )
 
 // watch is a fanotify group: of each file that is closed after writing it
-// keeps the very object open for us, wherever its name has gone.
+// keeps the object open for us, even if its name was removed.
 type watch struct {
 	fd  int
 	buf []byte
@@ -43,8 +43,8 @@ func newWatch() (*watch, error) {
 
 func (w *watch) close() error { return unix.Close(w.fd) }
 
-// mark watches the file systems at and below root. Those that cannot be
-// watched are left to the lookup by path.
+// mark watches the file systems at and below root. In those that cannot be
+// watched, files are looked up by path.
 func (w *watch) mark(root string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package trust makes what programs look for certificates in, with as little
-// code and time as that takes: it runs in the guest between a restore and the
+// Package trust makes the files in which programs look up trusted certificates, with
+// little code and time: it runs in the guest between a restore and the
 // first step. It does not check the certificates.
 package trust
 
@@ -13,7 +13,7 @@ import (
 	"unicode/utf16"
 )
 
-// Certificates returns the DER of each certificate in a PEM file; what is no certificate is passed over.
+// Certificates returns the DER of each certificate in a PEM file; it skips anything else.
 func Certificates(file []byte) [][]byte {
 	var all [][]byte
 	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
