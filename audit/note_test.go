@@ -23,7 +23,7 @@ func TestNoteCheck(t *testing.T) {
 		"a text or":     func(n *audit.Note) { n.Text, n.Tags = " \n", nil },
 		"9 tags":        func(n *audit.Note) { n.Tags = strings.Split("a b c d e f g h i", " ") },
 		"not a tag":     func(n *audit.Note) { n.Tags = []string{"A"} },
-		"duplicate tag":         func(n *audit.Note) { n.Tags = []string{"a", "b", "a"} },
+		"duplicate tag": func(n *audit.Note) { n.Tags = []string{"a", "b", "a"} },
 		"name a note":   func(n *audit.Note) { n.Withdraws = "a-1" },
 		`"a-1:07" does`: func(n *audit.Note) { n.Withdraws = "a-1:07" },
 	} {

@@ -41,7 +41,7 @@ func TestUnfitStreams(t *testing.T) {
 		"of a run":     func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 },
 		"acknowledge":  func(c *jetstream.StreamConfig) { c.NoAck = true },
 		"at most":      func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 },
-		"not accept":     func(c *jetstream.StreamConfig) { c.Subjects = []string{segmentRoot + "acme.*.*"} },
+		"not accept":   func(c *jetstream.StreamConfig) { c.Subjects = []string{segmentRoot + "acme.*.*"} },
 		"has written":  func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
 		"can empty it": func(c *jetstream.StreamConfig) { c.AllowRollup = true },
 	} {
