@@ -109,6 +109,21 @@ func (g *group) dirs() []string {
 	return all
 }
 
+// outOfMemory reports whether the kernel has killed a process of the group because of its memory limit.
+func (g *group) outOfMemory() bool {
+	for _, dir := range g.dirs() {
+		for _, name := range []string{"memory.oom_control", "memory.events"} { // version 1 and 2
+			b, _ := os.ReadFile(filepath.Join(dir, name))
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" && f[1] != "0" {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // removeLimit bounds the time in which killed processes give the group up.
 const removeLimit = 10 * time.Second
 

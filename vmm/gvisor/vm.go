@@ -93,6 +93,9 @@ func (v *vm) run(binary string, m vmm.Machine, started chan<- error) {
 		if err != nil {
 			state = err.Error()
 		}
+		if v.group.outOfMemory() {
+			state += ", since the sandbox used more memory than its limit"
+		}
 		v.err = fmt.Errorf("runsc ended by itself: %s%s", state, v.stderr.quote())
 	}
 }
