@@ -134,8 +134,8 @@ func flowEvent(l *line, e *export.Event, f audit.Flow) {
 	l.str("custodySni", string(f.SNI))
 	l.uintIf("custodyPacketsOut", f.PacketsOut)
 	l.uintIf("custodyPacketsIn", f.PacketsIn)
-	if e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		l.fixed("custodyProcObserver", "guest") // only the guest can report which process had the ports
+	if e.Observer == audit.Host && f.State != audit.FlowAttempt && (f.Proc != "" || f.PID != 0) {
+		l.fixed("custodyProcObserver", "guest") // the host observes processes only in their attempts
 	}
 }
 

@@ -66,8 +66,8 @@ func flowEvent(d *doc, f audit.Flow) {
 	left.UintIf("dns_seq", f.DNSSeq)
 	left.UintIf("count", f.Count)
 	orphan(left, d.e, f.Proc, f.PID, f.Parent)
-	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		left.Const("proc_observer", "guest") // only the guest can report which process had the ports
+	if d.e.Observer == audit.Host && f.State != audit.FlowAttempt && (f.Proc != "" || f.PID != 0) {
+		left.Const("proc_observer", "guest") // the host observes processes only in their attempts
 	}
 }
 

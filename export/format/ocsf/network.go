@@ -66,8 +66,8 @@ func flowEvent(d *doc, f audit.Flow) {
 	if f.Parent != "" && (d.e.Exec != nil || f.Proc == "" && f.PID == 0) {
 		left.Str("parent", f.Parent)
 	}
-	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		left.Str("proc_observer", string(audit.Guest)) // only the guest can report which process had the ports
+	if d.e.Observer == audit.Host && f.State != audit.FlowAttempt && (f.Proc != "" || f.PID != 0) {
+		left.Str("proc_observer", string(audit.Guest)) // the host observes processes only in their attempts
 	}
 }
 
