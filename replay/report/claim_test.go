@@ -207,6 +207,24 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
+// TestHostObservesAttempts: attempts that the host observed are no claims of a sensor, and what a tier cannot observe is no declared loss.
+func TestHostObservesAttempts(t *testing.T) {
+	p := newTape("r-1")
+	p.add(host, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: audit.StageDriver, What: "reads of files", Cause: "no guest kernel"}})
+	p.add(host, audit.KindFlow, audit.Event{Flow: &audit.Flow{State: audit.FlowAttempt, Proto: "tcp", DstIP: "192.0.2.1", DstPort: 443, Proc: "a", PID: 7}})
+	p.add(host, audit.KindFlow, audit.Event{Flow: &audit.Flow{State: audit.FlowDeny, Proto: "tcp", DstIP: "192.0.2.1", DstPort: 443, Verdict: audit.Deny, Rule: "default"}})
+	run := p.done()
+	claims := ask(t, "disagreement", run)
+	if len(claims) != 1 || claims[0].Status != Supports || claims[0].Basis != ByHost || !strings.Contains(claims[0].Text, "1 attempt, and 1 beginning or denial") {
+		t.Errorf("%+v", claims)
+	}
+	for _, l := range build(t, input("soc2", run)).Limits {
+		if strings.Contains(l, "declare losses") {
+			t.Errorf("a limit: %s", l)
+		}
+	}
+}
+
 // TestGuestCannotTell: what only the host can know is not taken from the guest's records.
 func TestGuestCannotTell(t *testing.T) {
 	p := newTape("r-1")

@@ -182,7 +182,7 @@ func (q *losses) see(r *record) {
 	if !r.readable || r.Kind != audit.KindGap {
 		return
 	}
-	if r.Gap.Stage == audit.StageDriver && r.Gap.Count == 0 && r.Observer == audit.Host {
+	if r.tierLacks() {
 		q.unseen.add(r)
 		return
 	}

@@ -63,6 +63,7 @@ func (b *builder) limits() []string {
 	say(t.unproven, "Not everything is verified: %s. No claim that rests on the runs concerned is counted as evidence.", count(t.unproven, "source"))
 	say(int(t.unsigned), "The store has records that no host signed: %s. They are left out, and nothing of the runs that have them is counted as evidence.", number(t.unsigned))
 	say(t.tcg, "The isolation tier of %s is qemu-tcg, software emulation, of which QEMU's project gives no security promise: what happened behind it may have reached further than the record says.", count(t.tcg, "run"))
+	say(t.gvisor, "The isolation tier of %s is gvisor, a kernel in user space without hardware virtualization. It observes less than a VM does: gap records of the stage driver state what.", count(t.gvisor, "run"))
 	say(int(t.guest), "%s of %s are claims of a sensor inside the guest. Once a guest's kernel is taken over it can claim what it likes, and nothing marks the moment.", number(t.guest), count(t.records, "record"))
 	say(t.broken, "Not ended in order, as Custody or the VM died, or could not carry it out: %s.", count(t.broken, "run"))
 	say(t.live, "%s had not ended. Records younger than what was sealed are left out: %s.", count(t.live, "source"), number(t.leftOut))
@@ -90,7 +91,7 @@ var always = [...]string{
 }
 
 type totals struct {
-	unproven, tcg, live, alone, broken          int
+	unproven, tcg, gvisor, live, alone, broken  int
 	guest, records, leftOut, tail, gaps, erased uint64
 	unsigned                                    uint64
 }
@@ -118,12 +119,15 @@ func (b *builder) totals() (t totals) {
 		if r := s.run.Run; r.Result == audit.StatusFailed || r.Result == audit.StatusInterrupted {
 			t.broken++
 		}
-		if s.run.Run.Tier == "qemu-tcg" {
+		switch s.run.Run.Tier {
+		case "qemu-tcg":
 			t.tcg++
+		case "gvisor":
+			t.gvisor++
 		}
 		t.guest += s.guest
 		t.records += s.Records
-		t.gaps += s.run.Run.Gaps
+		t.gaps += s.run.Run.Gaps - min(s.unseen, s.run.Run.Gaps)
 	}
 	return t
 }

@@ -175,6 +175,11 @@ func (r *record) host(k audit.Kind) bool {
 	return r.readable && r.Observer == audit.Host && r.Kind == k
 }
 
+// tierLacks reports whether the host declares in it what the isolation tier of the run cannot observe.
+func (r *record) tierLacks() bool {
+	return r.host(audit.KindGap) && r.Gap.Stage == audit.StageDriver && r.Gap.Count == 0
+}
+
 // cites collects the records that a claim is about.
 type cites struct {
 	n    uint64 // that the sentence counts

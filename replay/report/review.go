@@ -131,7 +131,8 @@ type disagreement struct {
 	all               cites // the last record of each run with connections
 	rules             tallies
 	seen, heard       uint64
-	said, some        bool // of the run
+	tried             uint64 // attempts that the host observed
+	said, some        bool   // of the run
 }
 
 func (q *disagreement) see(r *record) {
@@ -140,6 +141,9 @@ func (q *disagreement) see(r *record) {
 		q.recorded.add(r)
 		q.rules.add(string(r.Finding.Rule), 1)
 		q.said = true
+	case r.host(audit.KindFlow) && r.Flow.State == audit.FlowAttempt:
+		q.tried++
+		q.some = true
 	case r.host(audit.KindFlow) && r.Flow.State != audit.FlowClose && r.Flow.State != audit.FlowRevoke:
 		q.seen++
 		q.some = true
@@ -184,8 +188,11 @@ func (q *disagreement) claims() []Claim {
 	switch {
 	case claims != nil:
 		return claims
-	case q.seen+q.heard == 0:
+	case q.seen+q.heard+q.tried == 0:
 		return []Claim{none("no connection, neither seen nor claimed")}
+	case q.tried > 0 && q.heard == 0:
+		return []Claim{q.all.claim(Supports, ByHost, "The host observed the connections of processes itself: %s, and %s. No guest claims a connection that it could contradict.",
+			count(q.tried, "attempt"), countAs(q.seen, "beginning or denial", "beginnings and denials"))}
 	}
 	return []Claim{q.all.claim(Supports, ByBoth, "Guest and host do not disagree about connections: the host recorded %s, and the guest's sensor claims %s.",
 		countAs(q.seen, "beginning or denial", "beginnings and denials"), count(q.heard, "attempt"))}

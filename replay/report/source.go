@@ -28,6 +28,7 @@ type source struct {
 	limit  uint64 // seq up to which records count; 0: all of them
 	proven bool   // every record that counts is verified
 	guest  uint64 // records whose observer is the guest
+	unseen uint64 // gaps that declare what the isolation tier cannot observe
 	leaves hash.Hash
 	cited  map[uint64]bool
 	err    error // of a query that read them again
@@ -164,6 +165,9 @@ func (s *source) take(row store.Row) *record {
 	}
 	if r.readable && r.Observer != audit.Host {
 		s.guest++
+	}
+	if r.tierLacks() {
+		s.unseen++
 	}
 	return r
 }
