@@ -12,9 +12,9 @@ import (
 )
 
 type bundleCmd struct {
-	Name    string   `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
+	Name    string   `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 	Out     string   `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
-	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log went on from there."`
+	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log is an extension of it."`
 	Records []string `placeholder:"SEQ,.." help:"Show these records only, such as 40-60,71; the others are withheld, and the bundle says so and verifies."`
 	Context bool     `help:"With --records: show steps, policies, operations on the VM and findings, too."`
 }

@@ -10,23 +10,23 @@ import (
 )
 
 type pauseCmd struct {
-	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
+	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 }
 
 // Run freezes a live run's sandbox.
 func (c pauseCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Pause) }
 
 type resumeCmd struct {
-	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
+	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 }
 
 // Run resumes a paused sandbox.
 func (c resumeCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Resume) }
 
 type snapshotCmd struct {
-	Name    string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
+	Name    string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 	File    string `short:"o" required:"" type:"path" help:"The file to write, which must not be there yet."`
-	EndStep bool   `help:"Kill the step under way first, with what its processes hold."`
+	EndStep bool   `help:"Kill the current step first, with all its processes."`
 }
 
 // Run writes the memory of a live run's sandbox to a file.

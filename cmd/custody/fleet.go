@@ -9,7 +9,7 @@ import (
 )
 
 type shipCmd struct {
-	Differ bool `help:"Compare every run that is here with the rows the store has, and carry again what it lacks."`
+	Differ bool `help:"Compare every run that is here with the rows the store has, and ship again what it lacks."`
 }
 
 func (c shipCmd) Run(a *app) error {
@@ -21,9 +21,9 @@ func (c shipCmd) Run(a *app) error {
 }
 
 type eraseCmd struct {
-	Name   string `arg:"" name:"run" predictor:"run" help:"The run, or a beginning of its name."`
+	Name   string `arg:"" name:"run" predictor:"run" help:"The run, or a prefix of its id."`
 	Seq    uint64 `arg:"" help:"The record's number in the run."`
-	Reason string `required:"" help:"Why; it stands in a signed statement for as long as the run does."`
+	Reason string `required:"" help:"The reason; it is part of a signed statement that is kept as long as the run."`
 	By     string `help:"Who asked for it (default: you)."`
 }
 

@@ -14,9 +14,9 @@ import (
 
 type fsckCmd struct {
 	JSON    bool     `name:"json" help:"One JSON object a problem."`
-	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept elsewhere: this host's log must have gone on from there."`
+	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept elsewhere: this host's log must be an extension of it."`
 	Witness []string `placeholder:"KEY|POLICY|all" help:"Ask this witness of host.yaml, those of this policy file, or all of host.yaml, whether they have seen more of this host's log than is here."`
-	Quorum  int      `placeholder:"N" help:"So many witnesses have to answer (default: as the policy says; all that are named by key)."`
+	Quorum  int      `placeholder:"N" help:"How many witnesses have to answer (default: as the policy states; all that are named by key)."`
 }
 
 func (c fsckCmd) Run(a *app) error {

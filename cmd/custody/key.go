@@ -9,7 +9,7 @@ import (
 )
 
 type keyCmd struct {
-	Show     keyShowCmd     `cmd:"" help:"Print the public key that this host's records are checked with."`
+	Show     keyShowCmd     `cmd:"" help:"Print the public key that verifies this host's records."`
 	Rotate   keyRotateCmd   `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
 	Fleet    keyFleetCmd    `cmd:"" help:"A fleet's root key, which states the keys of its hosts."`
 	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can open this host's signing key (key: age:FILE in host.yaml)."`
@@ -39,7 +39,7 @@ func (keyShowCmd) Run(a *app) error {
 }
 
 type keyRotateCmd struct {
-	From string `placeholder:"KIND" help:"How the old key was kept, in the words of key: in host.yaml, if the new one is to be kept as host.yaml says now: file."`
+	From string `placeholder:"KIND" help:"How the old key was stored, as a value of key: in host.yaml, if the new one is to be stored as host.yaml now states: file."`
 }
 
 func (c keyRotateCmd) Run(a *app) error {

@@ -17,12 +17,12 @@ type keyFleetCmd struct {
 	New   keyFleetNewCmd   `cmd:"" help:"Make a root key on this machine, and print its public half for auditors."`
 	Show  keyFleetShowCmd  `cmd:"" help:"Print the public root key of the fleet."`
 	Enrol keyFleetEnrolCmd `cmd:"" help:"State that a public key is a host's, with the root key that is on this machine, and print the statement."`
-	Add   keyFleetAddCmd   `cmd:"" help:"Keep statements about hosts, so that bundles of their runs can be made and checked here."`
+	Add   keyFleetAddCmd   `cmd:"" help:"Store statements about hosts, so that bundles of their runs can be made and checked here."`
 	List  keyFleetListCmd  `cmd:"" help:"List the hosts that the root key has stated."`
 }
 
 type keyFleetNewCmd struct {
-	Name string `arg:"" help:"The fleet's name, as it stands beside the root key's signatures: fleet.example.com."`
+	Name string `arg:"" help:"The fleet's name, as the root key's signatures state it: fleet.example.com."`
 }
 
 func (c keyFleetNewCmd) Run(a *app) error {
@@ -58,7 +58,7 @@ func (keyFleetShowCmd) Run(a *app) error {
 }
 
 type keyFleetEnrolCmd struct {
-	Key   string `arg:"" name:"key|file" help:"The host's public key: what custody key show prints there. It has to come by a way that you trust."`
+	Key   string `arg:"" name:"key|file" help:"The host's public key: what custody key show prints there. Get it over a trusted channel."`
 	Again bool   `help:"The host has another key already, and this one follows it."`
 }
 

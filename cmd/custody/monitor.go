@@ -15,8 +15,8 @@ import (
 type monitorCmd struct {
 	Log      string        `arg:"" placeholder:"DIR|URL" help:"Where the log is published: the directory $CUSTODY_HOME/log of its host, a copy of it, or a URL below which its files are."`
 	Key      []string      `placeholder:"KEY|FILE" help:"The public key that signs the log; all of them if it was rotated. Default: this host's own."`
-	State    string        `placeholder:"FILE" help:"Where to keep how far the log was read, and what was found. Default: a file of that log in $CUSTODY_HOME/monitor."`
-	Interval time.Duration `placeholder:"DURATION" help:"Read it again each time after this, until told to stop. Default: read it once."`
+	State    string        `placeholder:"FILE" help:"Where to keep the position in the log, and the alarms. Default: a file of that log in $CUSTODY_HOME/monitor."`
+	Interval time.Duration `placeholder:"DURATION" help:"Read it again after each such interval, until stopped. Default: read it once."`
 	JSON     bool          `name:"json" help:"One line of JSON for each reading."`
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 type noteCmd struct {
-	Name     string   `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
+	Name     string   `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 	Text     string   `arg:"" optional:"" help:"What to note; it can be left out where there is a tag."`
 	Seq      uint64   `name:"seq" placeholder:"SEQ" help:"The record that the note is about (default: the whole run)."`
 	At       string   `placeholder:"TIME" help:"The last record at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
@@ -74,7 +74,7 @@ func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.N
 }
 
 type notesCmd struct {
-	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
+	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last." default:"last" optional:""`
 	JSON bool   `name:"json" help:"One JSON object a note."`
 	zoneFlag
 }

@@ -13,8 +13,8 @@ import (
 
 type notifyCmd struct {
 	Test notifyTestCmd `cmd:"" help:"Send a test message to each webhook and hook, and print the answers."`
-	Ls   notifyLsCmd   `cmd:"" help:"List the webhooks and hooks with what waits, what was delivered and the last error."`
-	Send notifySendCmd `cmd:"" help:"Deliver what waits, once."`
+	Ls   notifyLsCmd   `cmd:"" help:"List the webhooks and hooks with pending and delivered messages and the last error."`
+	Send notifySendCmd `cmd:"" help:"Deliver pending messages, once."`
 }
 
 type notifyTestCmd struct {

@@ -11,10 +11,10 @@ import (
 )
 
 type policyCmd struct {
-	Check   policyCheckCmd   `cmd:"" help:"Check a project's file; errors come with line and column, warnings name rules that are wide."`
+	Check   policyCheckCmd   `cmd:"" help:"Check a project's file; errors come with line and column, warnings name broad rules."`
 	Explain policyExplainCmd `cmd:"" help:"Print what the policy decides for a destination, and why: exit 0 allowed, 1 denied."`
 	Learn   policyLearnCmd   `cmd:"" help:"Show, as a diff to read, the smallest policy under which a run's traffic would pass."`
-	Set     policySetCmd     `cmd:"" help:"Put a file's egress rules into force in a run that lives."`
+	Set     policySetCmd     `cmd:"" help:"Apply a file's egress rules to a live run."`
 }
 
 type policyCheckCmd struct {

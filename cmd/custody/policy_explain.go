@@ -16,7 +16,7 @@ type policyExplainCmd struct {
 	Target  string     `arg:"" name:"host[:port]" help:"A host or an address, with a port or without one, or a URL."`
 	UDP     bool       `name:"udp" help:"The port is of UDP."`
 	Method  string     `placeholder:"METHOD" help:"The request's method (default for a URL: GET)."`
-	Address netip.Addr `placeholder:"ADDR" help:"Where the name leads, as DNS would say."`
+	Address netip.Addr `placeholder:"ADDR" help:"An address that the name resolves to."`
 	JSON    bool       `name:"json" help:"One JSON object."`
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 type policyLearnCmd struct {
-	Name   string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
+	Name   string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last." default:"last" optional:""`
 	Policy string `placeholder:"FILE" help:"The file that the diff is against (default: custody.yaml here)."`
 	Keep   bool   `help:"Keep all that the file allows now, and only add what is missing."`
 }

@@ -12,8 +12,8 @@ import (
 )
 
 type policySetCmd struct {
-	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
-	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
+	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
+	File string `arg:"" type:"path" help:"The project's file with the new egress rules."`
 
 	Trust bool `help:"Accept what the project's file asks for, without a question."`
 }

@@ -41,10 +41,10 @@ func (c pruneCmd) Run(a *app) error {
 }
 
 type holdCmd struct {
-	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a beginning of its name. Without it, the runs that are held are listed."`
+	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a prefix of its id. Without it, the runs that are held are listed."`
 	Reason  string `help:"Why retention must not delete it."`
 	By      string `help:"Who asked for it (default: you)."`
-	Release bool   `help:"Take the hold off the run."`
+	Release bool   `help:"Release the hold."`
 }
 
 func (c holdCmd) Run(a *app) error {

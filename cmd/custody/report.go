@@ -13,7 +13,7 @@ import (
 )
 
 type reportCmd struct {
-	Runs      []string `arg:"" name:"run" predictor:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one, and without --from and --to: last."`
+	Runs      []string `arg:"" name:"run" predictor:"run" optional:"" help:"The runs, prefixes of their ids, or last. Without one, and without --from and --to: last."`
 	Framework string   `short:"f" required:"" placeholder:"NAME" help:"soc2, iso27001, nist80053, pci, gdpr or euaiact."`
 	From      string   `placeholder:"TIME" help:"Runs that began at this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	To        string   `placeholder:"TIME" help:"Runs that began before this time; a date includes that day."`

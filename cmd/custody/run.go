@@ -28,14 +28,14 @@ type runCmd struct {
 	Template  string   `predictor:"template" placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
-	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone takes the value from here. It stands in the record: what is secret belongs in the project's secrets."`
+	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone takes the value from here. The record contains it: put secret values into the project's secrets."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
 	Secret    []string `placeholder:"NAME,..." help:"Give the command after -- this secret of the project's file. Without it, it gets none."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
 	Trust     bool     `help:"Accept what the project's file asks for, without a question."`
 	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
-	Quiet     bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
-	Metrics   string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there while the run goes on."`
+	Quiet     bool     `short:"q" help:"Print only the command's output, and errors."`
+	Metrics   string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics at this address during the run."`
 	JSON      bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
 	Command   []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
 }

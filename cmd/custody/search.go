@@ -17,7 +17,7 @@ type searchCmd struct {
 	Host   string   `placeholder:"NAME" help:"Exactly this host name or address."`
 	Secret string   `placeholder:"NAME" help:"A credential of this name."`
 	Rule   string   `placeholder:"RULE" help:"A finding of this rule."`
-	Text   string   `placeholder:"TEXT" help:"Anywhere in a record's JSON, such as in an argv. It reads all records that the rest leaves."`
+	Text   string   `placeholder:"TEXT" help:"Anywhere in a record's JSON, such as in an argv. It reads all records that match the other flags."`
 	Kind   []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
 	From   string   `placeholder:"TIME" help:"Only records of this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	Until  string   `placeholder:"TIME" help:"Only records before this time; a date includes that day."`

@@ -22,7 +22,7 @@ type serveCmd struct {
 	Key    []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
-	Link   time.Duration `name:"link-for" default:"10m" help:"How long the printed link is good, once."`
+	Link   time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
 	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }
 

@@ -23,7 +23,7 @@ type runsCmd struct {
 	Project string `placeholder:"NAME" help:"Only runs of this project."`
 	Tenant  string `placeholder:"NAME" help:"Only runs of this tenant; (none) are those without one."`
 	Access  bool   `help:"List the access logs of custody serve instead."`
-	Deleted bool   `help:"List the runs that retention deleted, as this host signed it, instead."`
+	Deleted bool   `help:"List the runs that retention deleted, from this host's signed statements, instead."`
 	zoneFlag
 }
 
@@ -102,13 +102,13 @@ func (rebuildCmd) Run(a *app) error {
 }
 
 type timelineCmd struct {
-	Name     string   `arg:"" name:"run|file" predictor:"run" help:"The run, a beginning of its name, or last; or the file of a bundle, - for standard input." default:"last" optional:""`
+	Name     string   `arg:"" name:"run|file" predictor:"run" help:"The run, a prefix of its id, or last; or the file of a bundle, - for standard input." default:"last" optional:""`
 	Key      []string `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
 	At       string   `placeholder:"TIME" help:"The state at an instant, and the records of its second: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	From     string   `placeholder:"TIME" help:"Only records of this time or later, in the same forms."`
 	Until    string   `placeholder:"TIME" help:"Only records until the end of this millisecond, or of this date."`
-	Follow   bool     `short:"f" help:"Go on while the run goes on."`
+	Follow   bool     `short:"f" help:"Continue until the run ends."`
 	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 	HTML     bool     `name:"html" help:"One HTML page without scripts that needs no other file."`
 	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`

@@ -16,10 +16,10 @@ type tokenCmd struct {
 }
 
 type tokenNewCmd struct {
-	Name    string        `arg:"" help:"Name of its user, which stands in the access log."`
+	Name    string        `arg:"" help:"Name of its user, as the access log shows it."`
 	Role    string        `enum:"viewer,auditor,operator,admin" default:"viewer" help:"viewer, auditor, operator or admin."`
 	Tenant  *string       `placeholder:"NAME" help:"Whose record it is for (default: host.yaml's tenant)."`
-	Expires time.Duration `placeholder:"TIME" help:"How long it is good for, such as 720h (default 2160h)."`
+	Expires time.Duration `placeholder:"TIME" help:"Its lifetime, such as 720h (default 2160h)."`
 }
 
 func (c tokenNewCmd) Run(a *app) error {

@@ -24,7 +24,7 @@ type witnessCmd struct {
 }
 
 type witnessKeyCmd struct {
-	Name string `arg:"" help:"The witness's name, as it stands beside its cosignatures: witness.example.com."`
+	Name string `arg:"" help:"The witness's name, as its cosignatures state it: witness.example.com."`
 }
 
 func (c witnessKeyCmd) Run(a *app) error {
