@@ -199,7 +199,7 @@ func TestLockedHost(t *testing.T) {
 	if h, err = host.Open(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Begin(t.Context(), host.RunOptions{ID: host.NewRunID(storetest.Start())}); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, err := h.Begin(t.Context(), host.RunOptions{ID: host.NewRunID(storetest.Start())}); err == nil || !strings.Contains(err.Error(), "the identity that decrypts the host's key is missing") {
 		t.Errorf("a run begins: %v", err)
 	}
 	if _, err := h.Keys().Rotate(t.Context(), ""); err == nil {

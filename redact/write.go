@@ -62,7 +62,7 @@ func percents() (list []writer) {
 			list = append(list, writer{kind: query, write: percent(keep, digits), again: again})
 		}
 	}
-	return append(list, writer{kind: pct, write: runes(legacyEscape), beyond: true})
+	return append(list, writer{kind: pct, write: runes(legacyEscape)})
 }
 
 // legacyEscape writes a character as JavaScript's escape does.

@@ -71,7 +71,7 @@ func TestRotationKeyLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := d.custody("verify", run)
-	if s.code == 0 || !strings.Contains(s.stderr, "next.key back") {
+	if s.code == 0 || !strings.Contains(s.stderr, "restore "+filepath.Join(d.home, "keys", "next.key")) {
 		t.Errorf("verify exited %d: %s", s.code, s.stderr)
 	}
 	if _, err := os.Stat(filepath.Join(d.home, "keys", "next.key")); err == nil {

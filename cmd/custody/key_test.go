@@ -92,7 +92,7 @@ func TestPassphrase(t *testing.T) {
 		t.Errorf("rotated from %s to %s", first, second)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		if said := typed([]string{"key", "rotate"}, sig); !strings.Contains(said, "told to end") {
+		if said := typed([]string{"key", "rotate"}, sig); !strings.Contains(said, "no passphrase for the host's key: canceled") {
 			t.Errorf("%v: %s", sig, said)
 		}
 	}

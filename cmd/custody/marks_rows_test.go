@@ -55,7 +55,7 @@ func TestRowOfOtherTypes(t *testing.T) {
 			a := newApp(t.Context(), nil, &out, &out)
 			code, text := a.code(command.Run(a)), ""
 			text = out.String()
-			if code == 0 || !strings.Contains(text, "a row in the store's table "+c.table+", of run \""+id) || !strings.Contains(text, "hint: custody fsck names") {
+			if code == 0 || !strings.Contains(text, "a row in the store's table "+c.table+", of run \""+id) || !strings.Contains(text, "hint: custody fsck lists") {
 				t.Errorf("%s: %T exits %d: %s", c.sql, command, code, text)
 			}
 		}
