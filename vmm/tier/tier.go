@@ -295,5 +295,5 @@ func (p Picker) write(all map[string]verdict) error {
 	if err := os.MkdirAll(filepath.Dir(p.Cache), 0o700); err != nil {
 		return err
 	}
-	return durable.Replace(p.Cache, append(b, '\n'), 0o600)
+	return durable.ReplaceShared(p.Cache, append(b, '\n'), 0o600)
 }
