@@ -104,6 +104,7 @@ type door struct {
 	env  []string // beside PATH, HOME and CUSTODY_HOME
 	// launch starts a program where the user is; nil: here.
 	launch func(*exec.Cmd) error
+	tier   string   // that all runs require; "": none
 	asks   bool     // runs are not given --trust
 	stdin  *os.File // of serving; nil: none
 }

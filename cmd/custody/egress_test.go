@@ -19,21 +19,27 @@ import (
 // there, and a workspace holds its certificate for the guest.
 func newSite(t *testing.T) (*door, *simnet.Network) {
 	t.Helper()
-	w, err := simnet.New(t.Context())
+	d := newDoor(t)
+	return d, d.onSite()
+}
+
+// onSite moves the user to the world's host.
+func (d *door) onSite() *simnet.Network {
+	d.Helper()
+	w, err := simnet.New(d.Context())
 	if err != nil {
-		t.Fatal(err)
+		d.Fatal(err)
 	}
-	t.Cleanup(func() {
+	d.Cleanup(func() {
 		if err := w.Close(); err != nil {
-			t.Error(err)
+			d.Error(err)
 		}
 	})
-	d := newDoor(t)
 	d.launch = w.Start
 	ca := filepath.Join(d.dir, "ca.pem")
 	d.write(ca, string(w.CA()))
 	d.env = append(d.env, "SSL_CERT_FILE="+ca)
-	return d, w
+	return w
 }
 
 // worldResolvers is the line of custody.yaml that names the world's resolver.

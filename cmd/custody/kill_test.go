@@ -24,6 +24,7 @@ import (
 // machine is a process of QEMU or Firecracker as the host sees it.
 type machine struct {
 	pid     int
+	name    string // its arguments
 	started string // in clock ticks since boot: a later process with the same pid has another one
 	uid     int
 	spaces  []string // its mount and network namespaces

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/redteam/simnet"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
 )
@@ -56,7 +54,7 @@ func TestRequiredTier(t *testing.T) {
 		"custody.yaml":             {"/dev/null", func(d *door) { project(d, "isolation: qemu-kvm\n") }, nil, "qemu-kvm is required and not available"},
 		"host.yaml":                {"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, nil, "qemu-kvm is required and not available"},
 		"software emulation":       {"/dev/null", func(d *door) { project(d, "isolation: qemu-tcg\n") }, []string{"--isolation", "qemu-tcg"}, ""},
-		"host and flag differ": {
+		"and flag differ": {
 			"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, []string{"--isolation", "qemu-tcg"},
 			"the isolation is contradictory: isolation.require in host.yaml requires qemu-kvm, --isolation requires qemu-tcg",
 		},
@@ -97,7 +95,7 @@ func (d *door) hasTier(want string) {
 		switch {
 		case r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseStart:
 			run = r.Lifecycle.Tier == want && r.Lifecycle.TierNote != ""
-		case r.Kind == audit.KindVM && r.VM.Op == "restore":
+		case r.Kind == audit.KindVM && (r.VM.Op == "restore" || r.VM.Op == "boot"):
 			vm = r.VM.Tier == want && strings.HasPrefix(want, r.VM.Driver)
 		}
 	}
@@ -106,66 +104,18 @@ func (d *door) hasTier(want string) {
 	}
 }
 
-// kindsOfARun are the kinds of records of a run that does a bit of everything, with observer and
-// result. They are the same in every isolation tier.
+// kindsOfARun are the kinds of records of a run that does a bit of everything, as kindOf has them.
 var kindsOfARun = []string{
-	"guest exec", "guest exit", "guest file create", "guest file read", "guest file write",
-	"guest flow attempt",
-	"host copy end", "host copy list",
-	"host dns allow", "host dns deny", "host flow close", "host flow deny", "host flow open",
-	"host output", "host policy", "host run end", "host run start",
-	"host secret deliver", "host secret mint", "host secret revoke",
-	"host step end", "host step start", "host vm destroy", "host vm restore",
+	"exec", "exit", "file create", "file read", "file write",
+	"flow attempt",
+	"copy end", "copy list",
+	"dns allow", "dns deny", "flow close", "flow deny", "flow open",
+	"output", "policy", "run end", "run start",
+	"secret deliver", "secret mint", "secret revoke",
+	"step end", "step start", "vm destroy", "vm restore",
 }
 
-// TestTiersRecordAlike runs the same project with each tier that works on this host.
-func TestTiersRecordAlike(t *testing.T) {
-	works := 0
-	for _, c := range run.Tiers(host.Isolation{}) {
-		t.Run(c.Tier, func(t *testing.T) {
-			d, _ := newSite(t)
-			if os.Getenv(firecrackerEnv) != "" {
-				d.write(filepath.Join(d.home, "host.yaml"), firecrackerSettings(""))
-			}
-			d.env = append(d.env, "TOKEN=a-secret-of-the-test")
-			d.project(rules("  - allow: "+simnet.Allowed) + `secrets:
-  token: {from: "env:TOKEN", deliver: {env: TOKEN, file: token}}
-steps:
-  - name: works
-    secrets: [token]
-    run: |
-      test "$(cat /run/secrets/token)" = "$TOKEN"
-      echo content >file
-      curl -sS --cacert ca.pem https://` + simnet.Allowed + `/page
-      curl -sS --max-time 20 https://evil.example/ || true
-      curl -sS --max-time 20 https://93.184.66.66/ || true
-`)
-			s := d.custody("run", "--isolation", c.Tier, "--workdir", d.dir)
-			if s.code == exitFailed && strings.Contains(s.stderr, c.Tier+" is required and not available") {
-				t.Logf("not on this host: %s", s.stderr)
-				return
-			}
-			works++
-			d.exited(0, s)
-			d.hasTier(c.Tier)
-			d.verified("last")
-			kinds := map[string]bool{}
-			for _, r := range d.records("last") {
-				kinds[kindOf(r)] = true
-			}
-			// How often a lease is renewed, and whether a renewal comes too late, depends on the tier's speed.
-			delete(kinds, "host secret renew")
-			delete(kinds, "host secret refuse")
-			if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, kindsOfARun) {
-				t.Errorf("the record has\n%q, want\n%q", got, kindsOfARun)
-			}
-		})
-	}
-	if works == 0 {
-		t.Error("no tier works here")
-	}
-}
-
+// kindOf is the kind of a record and what happened, without the observer, which depends on the tier.
 func kindOf(r audit.Record) string {
 	what := ""
 	switch {
@@ -184,5 +134,5 @@ func kindOf(r audit.Record) string {
 	case r.Copy != nil:
 		what = string(r.Copy.Op)
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Observer, r.Kind, what))
+	return strings.TrimSpace(fmt.Sprintf("%s %s", r.Kind, what))
 }
