@@ -59,6 +59,8 @@ var commentIdioms = compiled([]idiom{
 	{`\bbehind (its|our|their) backs?\b`, "name the actor: the kernel, another process"},
 	{`\b(speaks?|sends?|leads?) unasked\b`, "unsolicited"},
 	{`\bstep under way\b`, "the current step"},
+	{`\bguards what follows\b`, "guards the fields below"},
+	{`\bno one may change\b`, "callers must not change"},
 })
 
 type idiom struct{ pattern, instead string }

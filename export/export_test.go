@@ -16,7 +16,7 @@ import (
 
 // receiver is a sink that keeps what it was given, and fails on demand.
 type receiver struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	got  []export.Item
 	fail func(items []export.Item) error // nil: takes all
 }

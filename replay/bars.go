@@ -11,7 +11,7 @@ import (
 // bars are the lanes of a run in the making.
 type bars struct {
 	r     *records
-	last  int64 // the end of what is known
+	last  int64 // the end of the known records
 	lanes []laneFull
 }
 
@@ -108,7 +108,7 @@ func verdictMood(v audit.Verdict) mood {
 	return denyMood
 }
 
-// of returns the bar of something that the record at seq began; without an end it lasts to the end of what is known.
+// of returns the bar that begins with the record at seq; without an end it lasts to the end of the known records.
 func (l *bars) of(seq uint64, start time.Time, end *time.Time) bar {
 	place := l.r.places[seq]
 	b := bar{place: place, at: nanos(start), seq: seq, observer: l.r.moments[place].observer}

@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Call is a call of a model, with the commands that it asked for.
+// Call is an LLM API call, with the commands that the model requested.
 type Call struct {
 	Seq   uint64     `json:"seq"`
 	Start time.Time  `json:"start"`
@@ -32,7 +32,7 @@ type Calls struct{ story *Story }
 // Calls returns the index of the run's LLM API calls.
 func (s *Story) Calls() Calls { return Calls{s} }
 
-// All returns the LLM API calls in order of seq. No one may change the list.
+// All returns the LLM API calls in order of seq. Callers must not change the list.
 func (x Calls) All() []Call {
 	defer x.story.read()()
 	return x.story.derived.calls()

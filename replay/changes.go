@@ -26,8 +26,8 @@ type Changes struct {
 	Output   int64         `json:"output_bytes"`
 }
 
-// Changes returns what happened behind from, until to inclusive: what StateAt of to has taken
-// into account and that of from has not. Where to is before from nothing did.
+// Changes returns what happened after from, up to and including to: the records that StateAt(to)
+// includes and StateAt(from) does not. If to is before from, it returns none.
 func (s *Story) Changes(from, to time.Time) Changes {
 	defer s.read()()
 	begin, end := nanos(from), nanos(to)

@@ -30,7 +30,7 @@ type Difference struct {
 // Error implements error.
 func (d Difference) Error() string { return fmt.Sprintf("seq %d: %v", d.Seq, d.Err) }
 
-// Unwrap gives the kind of difference.
+// Unwrap returns the kind of difference.
 func (d Difference) Unwrap() error { return d.Err }
 
 // maxNamed differences are named; of further ones only the number is given.
@@ -40,7 +40,7 @@ const maxNamed = 100
 type Differences struct {
 	Named []Difference
 	Total int
-	// Behind of the Total are records at the log's end, behind all that the store
+	// Behind of the Total are records at the log's end, after all that the store
 	// has. While a run goes on that is the store's usual lag.
 	Behind int
 }
@@ -57,7 +57,7 @@ func (d *Differences) Error() string {
 	return text
 }
 
-// Unwrap gives the named differences.
+// Unwrap returns the named differences.
 func (d *Differences) Unwrap() []error {
 	errs := make([]error, len(d.Named))
 	for i, one := range d.Named {

@@ -8,14 +8,14 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Connection is one thing that wanted to get out, in the order in which a waterfall shows
+// Connection is one attempt to connect, with its phases in the order in which a waterfall shows
 // them: a flow with the question that it rests on and its requests, or a question alone.
 type Connection struct {
 	Seq      uint64         `json:"seq"` // of the first of the host's records of it, or of the guest's claim if there is no other
 	ID       string         `json:"flow,omitempty"`
 	Observer audit.Observer `json:"observer"`
 	Step     string         `json:"step,omitempty"`
-	Name     audit.Text     `json:"name"` // host name, or the address where there is none
+	Name     audit.Text     `json:"name"` // host name, or the address if there is none
 	DstIP    string         `json:"dst_ip,omitempty"`
 	DstPort  int            `json:"dst_port,omitempty"`
 	Proto    string         `json:"proto"` // tcp, udp, ..., or dns for a question that no flow followed
@@ -42,7 +42,7 @@ type Connection struct {
 	Unseen    bool `json:"unseen,omitempty"`
 }
 
-// Question is what a guest asked the resolver for a Connection.
+// Question is a DNS query for a Connection.
 type Question struct {
 	Seq       uint64        `json:"seq"`
 	Time      time.Time     `json:"time"`
@@ -72,13 +72,13 @@ type Request struct {
 	BytesIn    int64         `json:"bytes_in"`
 }
 
-// Connections are what wanted to get out of the sandbox of a run.
+// Connections are the attempts to connect from the sandbox of a run.
 type Connections struct{ story *Story }
 
 // Connections returns the index of the run's connections.
 func (s *Story) Connections() Connections { return Connections{s} }
 
-// All returns what wanted to get out, in order of its beginning. No one may change the list.
+// All returns the connections in the order of their beginning. Callers must not change the list.
 func (x Connections) All() []Connection {
 	defer x.story.read()()
 	return x.story.derived.connections()
@@ -115,7 +115,7 @@ func makeConnections(r *records, disputes []disagreement) []Connection {
 	return w.list
 }
 
-// seen takes what the host saw of flows.
+// seen adds a flow that the host observed.
 func (w *waterfall) seen(m *moment) {
 	if !m.enforced() {
 		return
@@ -209,7 +209,7 @@ func questionOf(m *moment, d *audit.DNS) Question {
 	return q
 }
 
-// alone takes questions that no flow rests on, and claims that belong to nothing that the host saw.
+// alone adds DNS queries without a flow, and claims without a flow that the host observed.
 func (w *waterfall) alone(m *moment) {
 	switch p := m.what.(type) {
 	case *audit.DNS:
@@ -223,7 +223,7 @@ func (w *waterfall) alone(m *moment) {
 	}
 }
 
-// claim takes what a guest's process says. Repeats from one socket are counted.
+// claim adds a connection that the guest reports. Repetitions from one socket are counted.
 func (w *waterfall) claim(m *moment, f *audit.Flow) {
 	key, ok := tupleOf(f)
 	ok = ok || m.host() && key.dst.IsValid()

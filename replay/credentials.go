@@ -48,7 +48,7 @@ type Credentials struct{ story *Story }
 // Credentials returns the index of the run's credentials.
 func (s *Story) Credentials() Credentials { return Credentials{s} }
 
-// All returns the lives of credentials in order of their begin. No one may change the list.
+// All returns the lives of credentials in the order of their beginning. Callers must not change the list.
 func (x Credentials) All() []Credential {
 	defer x.story.read()()
 	return x.story.derived.credentials()

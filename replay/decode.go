@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// errErased: of an erased record nothing is left to read.
+// errErased means that the record was erased.
 var errErased = errors.New("the record was erased")
 
 // decode reads a record's exact bytes. Of the payloads it takes the one that

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// unsettled is how long after it began one side may still have something to say
+	// unsettled is how long after it began one side may still report
 	// of a flow: longer than the gateway waits for a client's first bytes.
 	unsettled = 45 * time.Second
 	// teardown is how long before the end of a run's last step a connection may reach
@@ -28,8 +28,8 @@ const (
 	maxEvidence      = 32
 )
 
-// Disagreements returns where guest and host say different things about the
-// network, as findings that stand in no record yet. rows are all records of a
+// Disagreements returns the differences between what guest and host report about the
+// network, as findings that no record has yet. rows are all records of a
 // run, in order of seq; what has happened too lately to be judged is left out.
 //
 // Nothing is said of what cannot be known: before the guest's sensor has spoken
@@ -78,7 +78,7 @@ func makeDisagreements(r *records) []disagreement {
 	return j.verdicts()
 }
 
-// disagreement is one flow or claim that the other side knows nothing of.
+// disagreement is one flow or claim that the other side did not report.
 type disagreement struct {
 	rule audit.Rule
 	seq  uint64

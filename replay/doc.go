@@ -2,7 +2,7 @@
 // person can read, the state at an instant, a list of runs, and the comparison
 // of a store with the log it was made from.
 //
-// A Story is a run's records held in memory, and the answers that they give: the
+// A Story has a run's records in memory, and derives views from them: the
 // state at an instant, what changed between two, lanes over time, and what each
 // record rests on and led to. It has an index for each subject, with questions of
 // its own: processes, connections, files, LLM API calls, credentials, findings,
@@ -24,7 +24,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Rows are the records of one run in order of seq, as a store gives them.
+// Rows are the records of one run in order of seq, as a store returns them.
 // Some functions range over them twice: see their comments.
 type Rows = iter.Seq2[store.Row, error]
 
@@ -47,7 +47,7 @@ type Options struct {
 	// Withheld reports whether the exporter of a bundle did not show a record; nil: all are shown.
 	Withheld func(seq uint64) bool
 	// Mark reports whether a row is what was signed, MarkRun whether a run's summary is, and End the last seq that is signed
-	// for. Rows and runs of which they say otherwise are marked. Nil: no one was asked, and nothing is marked.
+	// for. Rows and runs that differ are marked. Nil: nothing is marked.
 	Mark    func(store.Row) store.Mark
 	MarkRun func(store.Run) store.Mark
 	End     func(store.Run) uint64

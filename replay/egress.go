@@ -62,7 +62,7 @@ func (d *describer) by(e *entry, name string) {
 	}
 }
 
-// enforced shows what only an enforcer knows.
+// enforced shows the details that only an enforcer reports.
 func (e *entry) enforced(f *audit.Flow) {
 	if f.SNI != "" {
 		e.add(red, "  asked for "+quote(f.SNI))
@@ -113,7 +113,7 @@ func destination(f *audit.Flow) string {
 
 func bytesOf(n uint64) string { return size(int64(min(n, math.MaxInt64))) }
 
-// verdict is how all enforcers' decisions look.
+// verdict formats a decision of an enforcer.
 func verdict(v audit.Verdict) entry {
 	e := entry{result: escape(string(v)), mood: green}
 	if v != audit.Allow {

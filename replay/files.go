@@ -43,7 +43,7 @@ type Files struct{ story *Story }
 // Files returns the index of the run's files.
 func (s *Story) Files() Files { return Files{s} }
 
-// All returns what happened to files, by path. No one may change the list.
+// All returns what happened to files, by path. Callers must not change the list.
 func (x Files) All() []FileHistory {
 	defer x.story.read()()
 	return x.story.derived.files()
@@ -114,14 +114,14 @@ func (h *FileHistory) change(m *moment, f *audit.File, by *Actor) {
 	h.Seq, h.By = m.seq, by
 }
 
-// link takes over what is known of the content that a further name was given to.
+// link copies what is known of the content to its new name.
 func (h *FileHistory) link(source *FileHistory) {
 	if source.SHA256 != "" || source.Unhashed != "" {
 		h.Size, h.SHA256, h.Unhashed = source.Size, source.SHA256, source.Unhashed
 	}
 }
 
-// arrive is the other end of a rename: what the content was before goes along.
+// arrive is the destination of a rename: the history of the content moves with it.
 func (h *FileHistory) arrive(m *moment, from *FileHistory, by *Actor) {
 	if h == from {
 		return

@@ -31,7 +31,7 @@ type Findings struct{ story *Story }
 func (s *Story) Findings() Findings { return Findings{s} }
 
 // All returns the recorded findings, and the derived ones that no recorded
-// one repeats, by time. No one may change the list.
+// one repeats, by time. Callers must not change the list.
 func (x Findings) All() []Finding {
 	defer x.story.read()()
 	return x.story.derived.findings()

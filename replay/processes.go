@@ -55,7 +55,7 @@ type Processes struct{ story *Story }
 // Processes returns the index of the run's processes.
 func (s *Story) Processes() Processes { return Processes{s} }
 
-// All returns the run's processes in order of seq. No one may change the list.
+// All returns the run's processes in order of seq. Callers must not change the list.
 func (x Processes) All() []Proc {
 	defer x.story.read()()
 	return x.story.derived.procs()

@@ -14,8 +14,8 @@ import (
 //
 // The methods of a Story and of its indexes may be called concurrently, also
 // while it grows: each answer has the records that the Story had at the call.
-// What they return is the caller's, but for text and lists of records, which no
-// one may change.
+// What they return is the caller's, but for text and lists of records, which callers
+// must not change.
 //
 // Whatever the records say, a question costs time and memory in proportion to
 // their number: a guest that lies about parents, clocks and names gains nothing.

@@ -215,7 +215,7 @@ func awaitEvents(t *testing.T, file string, n int) map[string]bool {
 type receiver struct {
 	collector.UnimplementedLogsServiceServer
 	address string
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	bodies  bytes.Buffer
 }
 

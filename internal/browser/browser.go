@@ -45,7 +45,7 @@ type tab struct {
 
 // problems collects what a page did and must not do. Its methods are safe for concurrent use.
 type problems struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	list    []string
 	allowed []string // texts; a problem that contains one is ignored
 }

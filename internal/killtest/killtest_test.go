@@ -134,7 +134,7 @@ type world struct {
 	nats, ingest, host *process
 	store              *process // nil if it is the ingester
 
-	mu    sync.Mutex                // guards what follows
+	mu    sync.Mutex                // guards the fields below
 	acked map[string]map[uint64]int // run and seq to event
 	run   string                    // that is being written
 	words []string                  // of trouble

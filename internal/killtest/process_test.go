@@ -24,7 +24,7 @@ type process struct {
 	heard sync.WaitGroup
 	kills int
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	said []string   // first words of its lines since it was started, each once
 }
 

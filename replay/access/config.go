@@ -12,14 +12,14 @@ import (
 )
 
 // Config is the section serve: of host.yaml. The zero Config serves on loopback, to who
-// opens the printed link and to who has a token.
+// opens the printed link and to holders of a token.
 //
 //	serve:
 //	  listen: 0.0.0.0:8443              # default 127.0.0.1:8333; anything but loopback needs cert and key
 //	  names: [custody.example.com]      # by which it is reached; needed unless listen is one address
 //	  cert: /etc/custody/tls.crt        # PEM, with its chain; read again when it changes
 //	  key: /etc/custody/tls.key
-//	  local: admin                      # role of who opens the printed link, or none: there is no link
+//	  local: admin                      # role of the user of the printed link, or none: there is no link
 //	  session: {max: 12h, idle: 1h}     # a session's length, and without a request; at most 12h
 //	  rate: {per_second: 50, burst: 200}  # requests of one principal, and of one address without one
 //	  oidc:
@@ -29,13 +29,13 @@ import (
 //	    audience: custody-api           # of bearer tokens, beside client_id
 //	    scopes: [profile, groups]       # beside openid
 //	    algs: [RS256, ES256]            # that tokens may be signed with; these two if it is not given
-//	    claim: groups                   # whose values grants names; default groups
+//	    claim: groups                   # that grants match; default groups
 //	    grants:
 //	      custody-auditors: {tenant: acme, role: auditor}
 //	      sre: [{tenant: acme, role: viewer}, {tenant: beta, role: operator}]
 //
 // With ca: FILE the issuer's certificate may also be one of the roots in that file. An issuer
-// on http:// is taken on loopback only.
+// on http:// is accepted on loopback only.
 type Config struct {
 	Listen  string      `yaml:"listen"`
 	Names   []string    `yaml:"names"`
@@ -59,7 +59,7 @@ type Rate struct {
 	Burst     int     `yaml:"burst"`      // default 200
 }
 
-// OIDC is an OpenID Connect issuer, and what its users may do.
+// OIDC is an OpenID Connect issuer with the grants of its users.
 type OIDC struct {
 	Issuer           string            `yaml:"issuer"`
 	CA               string            `yaml:"ca"`
@@ -121,7 +121,7 @@ func (e *ConfigError) Error() string { return "serve: " + e.Text }
 // Hint returns what to do about it.
 func (e *ConfigError) Hint() string { return e.Todo }
 
-// WithDefaults returns c with what it leaves open filled in.
+// WithDefaults returns c with defaults for its unset fields.
 func (c Config) WithDefaults() Config {
 	c.Listen = or(c.Listen, DefaultListen)
 	c.Local = or(c.Local, defaultLocal)
@@ -148,7 +148,7 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Check describes what is wrong with c. The error is a *ConfigError.
+// Check returns an error if c is invalid. The error is a *ConfigError.
 func (c Config) Check() error {
 	c = c.WithDefaults()
 	if err := c.checkListen(); err != nil {
@@ -199,7 +199,7 @@ func (c Config) checkListen() error {
 	return nil
 }
 
-// knownAs returns an entry of names as hostname returns what requests say.
+// knownAs returns an entry of names in the form that hostname returns for requests.
 func knownAs(name string) (string, bool) {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		return addr.String(), addr.Zone() == ""

@@ -11,10 +11,10 @@
 //	rate      not too often
 //	record    the access event is durable
 //
-// and only then comes the handler. What is refused is recorded too. Nothing is open by
+// and only then runs the handler. Refused requests are recorded, too. Nothing is open by
 // default: without tokens, without an issuer and without the printed one-time token there
 // is no access.
 //
 // Credentials are kept as SHA-256 only. Those that Custody makes have 256 random bits, so
-// nothing is gained by a slower hash.
+// a slower hash gains nothing.
 package access

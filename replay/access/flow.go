@@ -33,8 +33,8 @@ import (
 //	                                                   v
 //	                                                a session
 //
-// The cookie binds the answer to the browser that asked. It is sealed by a key of this process and
-// is good for loginTime; a state is good once.
+// The cookie binds the response to the browser that sent the request. It is sealed with a key of this process and
+// is valid for loginTime; a state is valid once.
 type login struct {
 	State    string    `json:"s"`
 	Nonce    string    `json:"n"`
@@ -152,7 +152,7 @@ func (h *oidcHandler) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, client.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(l.Verifier)), http.StatusSeeOther)
 }
 
-// redirectURL is where the issuer sends the browser back to: here, by the name that it came by, which is a known one.
+// redirectURL is the URL to which the issuer redirects the browser: this server, under the host name of the request.
 func redirectURL(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil {
@@ -173,7 +173,7 @@ func localPath(next string) string {
 	return next
 }
 
-// callback takes the issuer's answer, and makes a session of it.
+// callback handles the issuer's response and begins a session.
 func (h *oidcHandler) callback(w http.ResponseWriter, r *http.Request) {
 	q := h.request(r, "GET "+callback)
 	setCookie(w, r, loginCookie, "", -1, http.SameSiteLaxMode)
@@ -225,7 +225,7 @@ func (i *issuer) answer(r *http.Request) (login, string, *Problem) {
 	return l, query.Get("code"), nil
 }
 
-// exchange takes the code to the issuer, and verifies what comes back.
+// exchange redeems the code at the issuer and verifies the tokens.
 func (i *issuer) exchange(ctx context.Context, l login, code string) (identity, *Problem) {
 	p, err := i.discover(ctx)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 type Rule struct {
 	Role   Role
 	Action string // of the access event: view, follow, search, verify, export, report, note, login, logout or manage
-	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are looked at.
+	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are checked.
 	Public bool
 
 	anyTenant bool // any principal, in any tenant: for questions about oneself
 	foreign   bool // another site may send a browser here
 }
 
-// Gate stands in front of every route. Its methods may be called concurrently.
+// Gate authorizes every request. Its methods are safe for concurrent use.
 type Gate struct {
 	site    site
 	auth    *authenticator
@@ -113,7 +113,7 @@ func (g *Gate) Close() error {
 	return g.journal.flush(context.Background())
 }
 
-// How often the watch looks. What was withdrawn is cut off within a second.
+// How often the watch checks credentials. A withdrawn credential ends its requests within a second.
 const (
 	watchEvery = 400 * time.Millisecond
 	flushEvery = time.Minute
@@ -200,7 +200,7 @@ func newRequest(r *http.Request, route string, rule Rule, tenant string) *reques
 	return q
 }
 
-// asked is what a request asks for beside the run: its query, with the record or the thing that its path names.
+// asked returns what a request accesses beside the run: its query, and the record or resource in its path.
 func asked(r *http.Request) string {
 	var parts []string
 	for _, name := range []string{"seq", "id"} {
@@ -215,7 +215,7 @@ func asked(r *http.Request) string {
 }
 
 // plainQuery returns a query as people read it, and as the redactor finds secrets in it: only & and % are
-// escaped. What is no query is returned as it is.
+// escaped. An invalid query is returned unchanged.
 func plainQuery(raw string) string {
 	pairs := strings.Split(raw, "&")
 	for i, pair := range pairs {
@@ -280,7 +280,7 @@ func (g *Gate) Host(next http.Handler) http.Handler {
 	})
 }
 
-// place finds the tenant that the request is about, and looks whether the role there is enough.
+// place finds the tenant of the request, and checks that the role there is sufficient.
 func place(q *request, cred *credential, asked string, given bool) *Problem {
 	p := &cred.principal
 	switch {
@@ -316,7 +316,7 @@ func (g *Gate) take(key string) *Problem {
 }
 
 // askedTenant returns the tenant that a request names by ?tenant= or the header Custody-Tenant.
-// One that is named twice is none, unless both say the same.
+// Several values in one of them, or different ones in the two, are an error.
 func askedTenant(r *http.Request) (name string, given bool, _ *Problem) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -332,7 +332,7 @@ func askedTenant(r *http.Request) (name string, given bool, _ *Problem) {
 	return all[0], true, nil
 }
 
-// forEvent returns a tenant's name for the record. What cannot be one is quoted, so that it is never taken for one.
+// forEvent returns a tenant's name for the record. An invalid name is quoted, so that it is never taken for a tenant.
 func forEvent(name string) string {
 	if validTenant(name) {
 		return name

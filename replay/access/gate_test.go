@@ -21,7 +21,7 @@ import (
 
 // log keeps access events in memory.
 type log struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []audit.Access
 	fail   error
 }

@@ -20,7 +20,7 @@ type Recorder interface {
 type journal struct {
 	to Recorder
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	minute time.Time  // in which there were
 	total  int        // events of refusals, and
 	of     map[netip.Addr]int
@@ -103,12 +103,12 @@ func likeOf(a audit.Access) like {
 	return like{a.Who, a.Via, a.Role, a.Tenant, a.Action, a.Route, a.Remote, a.Reason, a.Status}
 }
 
-// coarser keeps of a refusal where it came from and why it was one.
+// coarser keeps the address and the reason of a refusal.
 func coarser(a audit.Access) audit.Access {
 	return audit.Access{Action: a.Action, Remote: a.Remote, Verdict: a.Verdict, Reason: a.Reason, Status: a.Status, Count: a.Count}
 }
 
-// coarsest keeps why it was one. Reasons, actions and statuses are the code's own words.
+// coarsest keeps the reason only. Reasons, actions and statuses are constants of this code.
 func coarsest(a audit.Access) audit.Access {
 	a = coarser(a)
 	a.Remote = ""

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// strictJSON reads one value and nothing else; fields that v has not are errors.
+// strictJSON reads exactly one value; unknown fields are errors.
 func strictJSON(r io.Reader, v any) error {
 	d := json.NewDecoder(r)
 	d.DisallowUnknownFields()

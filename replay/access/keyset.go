@@ -13,7 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// errAway means that the issuer did not answer, so that nothing can be said of a token.
+// errAway means that the issuer did not answer, so that a token cannot be verified.
 var errAway = errors.New("the issuer is away")
 
 // errKey means that no key of the issuer's fits a token.
@@ -26,10 +26,10 @@ type keySet struct {
 	client *http.Client
 	algs   []jose.SignatureAlgorithm
 
-	asking sync.Mutex // held while the issuer is asked; guards failed. Taken before mu
+	asking sync.Mutex // held during a request to the issuer; guards failed. Locked before mu
 	failed error      // of the last time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	keys   []jose.JSONWebKey
 	loaded time.Time
 	tried  time.Time
@@ -41,7 +41,7 @@ const (
 	maxReply  = 1 << 20         // bytes of an answer of the issuer's
 )
 
-// find returns the key that a token says it was signed with. The error is errAway or errKey.
+// find returns the key that a token names. The error is errAway or errKey.
 func (s *keySet) find(ctx context.Context, url, jwt string) (jose.JSONWebKey, error) {
 	jws, err := jose.ParseSignedCompact(jwt, s.algs)
 	if err != nil || len(jws.Signatures) != 1 {
@@ -61,7 +61,7 @@ func (s *keySet) find(ctx context.Context, url, jwt string) (jose.JSONWebKey, er
 	return jose.JSONWebKey{}, errKey
 }
 
-// known looks among the keys that are there. fresh: they are not too old.
+// known finds a key among the loaded ones; fresh reports whether they are recent.
 func (s *keySet) known(head jose.Header) (_ jose.JSONWebKey, ok, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *keySet) known(head jose.Header) (_ jose.JSONWebKey, ok, fresh bool) {
 	return fit[0], true, fresh
 }
 
-// fetch asks the issuer for its keys, unless someone did a moment ago.
+// fetch requests the keys of the issuer, unless they were requested recently.
 func (s *keySet) fetch(ctx context.Context, url string) error {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -125,7 +125,7 @@ func (s *keySet) get(ctx context.Context, url string) ([]jose.JSONWebKey, error)
 }
 
 // parseKeys reads a JWK set (RFC 7517, section 5). Keys that are not for signatures, or not public, or of a
-// kind that is not known are left out.
+// unknown kinds are left out.
 func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

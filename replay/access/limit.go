@@ -29,7 +29,7 @@ func newLimits(every rate.Limit, burst int) *limits {
 	return &limits{every: every, burst: burst, of: cache}
 }
 
-// take takes one from key's bucket. Where it is empty it takes nothing and says when there will be one.
+// take takes one from key's bucket. If it is empty, it returns when there will be one.
 func (l *limits) take(key string) (wait time.Duration, ok bool) {
 	l.mu.Lock()
 	bucket, found := l.of.Get(key)
@@ -58,7 +58,7 @@ const (
 	failedBurst = 10
 )
 
-// network is what rates of an address go by: for IPv6 the /64, of which one host has all.
+// network is the unit of rate limits: for IPv6 the /64, all of which one host can use.
 func network(addr netip.Addr) string {
 	if addr.Is6() {
 		if p, err := addr.WithZone("").Prefix(64); err == nil {
@@ -68,7 +68,7 @@ func network(addr netip.Addr) string {
 	return addr.String()
 }
 
-// remote returns the client's address. Headers that claim another one are not looked at.
+// remote returns the client's address. Headers that claim another one are ignored.
 func remote(hostport string) netip.Addr {
 	ap, err := netip.ParseAddrPort(hostport)
 	if err != nil {

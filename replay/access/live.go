@@ -26,7 +26,7 @@ type activeRequest struct {
 	writer *http.ResponseController
 }
 
-// enter has a request's context end when its credential does. The caller calls leave when it is answered.
+// enter ends a request's context when its credential ends. The caller calls leave at the end of the request.
 func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *http.Request, leave func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	s := &activeRequest{holds: c.stands, cancel: cancel, writer: http.NewResponseController(w)}
@@ -44,7 +44,7 @@ func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *h
 	}
 }
 
-// cut ends the requests whose credential does not hold any more. A handler that ignores
+// cut ends the requests whose credential is no longer valid. A handler that ignores
 // its context cannot write either.
 func (l *live) cut() {
 	l.mu.Lock()

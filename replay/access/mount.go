@@ -74,7 +74,7 @@ func readLogin(r *http.Request) (string, *Problem) {
 	return body.Token, nil
 }
 
-// begin records a login, ends the session that the browser had, and gives it a new one.
+// begin records a login, ends the previous session of the browser, and begins a new one.
 func (h *sessionHandler) begin(w http.ResponseWriter, q *request, cred credential, answer func(*session)) {
 	q.event.Who, q.event.Via = cred.principal.Name, cred.principal.Via
 	if len(cred.principal.Grants) == 1 {

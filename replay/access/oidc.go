@@ -22,8 +22,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// issuer is the OpenID Connect provider whose users may come in (OpenID Connect Core 1.0).
-// It is looked up when it is first needed, so that the server starts without it.
+// issuer is an OpenID Connect provider whose users may log in (OpenID Connect Core 1.0).
+// It is first contacted when it is needed, so that the server starts without it.
 type issuer struct {
 	conf   OIDC
 	client *http.Client
@@ -31,13 +31,13 @@ type issuer struct {
 	seal   seal
 	states usedStates
 
-	mu    sync.Mutex // guards what follows; held while the issuer is asked
+	mu    sync.Mutex // guards the fields below; held during a request to the issuer
 	found *provider
 	tried time.Time
 	err   error
 }
 
-// provider is what the issuer's discovery document says.
+// provider has the contents of the issuer's discovery document.
 type provider struct {
 	*oidc.Provider
 	Keys    string `json:"jwks_uri"`
@@ -82,7 +82,7 @@ func (o OIDC) secret() (string, error) {
 	return s, nil
 }
 
-// issuerClient follows no redirects: an issuer answers where it says it is.
+// issuerClient follows no redirects: an issuer answers at its own URL.
 func issuerClient(c OIDC) (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -120,7 +120,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// discover returns what the issuer says of itself. The error is errAway.
+// discover returns the issuer's discovery document. The error is errAway.
 func (i *issuer) discover(ctx context.Context) (*provider, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,7 +133,7 @@ func (i *issuer) discover(ctx context.Context) (*provider, error) {
 	p, err := i.ask(context.WithoutCancel(ctx))
 	i.tried = time.Now()
 	if err != nil {
-		// Where it is does not change; whether its keys hold is another question.
+		// Its URLs do not change; its keys are loaded separately.
 		i.err = fmt.Errorf("%w: %v", errAway, err)
 		if i.found != nil {
 			i.err = nil
@@ -179,8 +179,8 @@ type identity struct {
 
 var errToken = errors.New("the token does not hold")
 
-// verify looks whether a JWT was made by the issuer for one of audiences and holds now. The
-// error is errAway, or one that describes what is wrong.
+// verify checks that a JWT is from the issuer, for one of audiences, and valid now. The
+// error is errAway, or it describes what is invalid.
 func (i *issuer) verify(ctx context.Context, raw string, audiences ...string) (identity, error) {
 	p, err := i.discover(ctx)
 	if err != nil {
@@ -238,7 +238,7 @@ func checkType(raw string) error {
 	return errors.New("it is of another type")
 }
 
-// textOrTexts reads a claim that is a string or a list of strings. Anything else says nothing.
+// textOrTexts reads a claim that is a string or a list of strings. Other values count as none.
 func textOrTexts(raw json.RawMessage) []string {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
@@ -251,7 +251,7 @@ func textOrTexts(raw json.RawMessage) []string {
 	return nil
 }
 
-// principal returns who a user is here. Its grants may be none.
+// principal returns the principal of a user, which may have no grants.
 func (i *issuer) principal(id identity) (Principal, *Problem) {
 	name := id.Subject
 	if id.Verified && id.Email != "" {

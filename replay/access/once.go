@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// once are the one-time tokens that serve printed. Each is good once and for as long as lasts says:
+// once are the one-time tokens that serve printed. Each is valid once, and for the time lasts:
 //
 //	made --- taken ---> used
 //	  `---- lasts ----> gone (used ones too)
 type once struct {
 	lasts time.Duration // 0: onceTime
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	made map[digest]onceState
 }
 
@@ -23,7 +23,7 @@ type onceState struct {
 
 const (
 	onceTime = 10 * time.Minute
-	maxOnce  = 64 // at a time; the next takes the place of the oldest
+	maxOnce  = 64 // concurrently; a further one replaces the oldest
 )
 
 // add returns a new one-time token.
@@ -39,7 +39,7 @@ func (o *once) add() string {
 	return text
 }
 
-// take uses a token up. used: someone was here before.
+// take invalidates a token; used reports that it was used before.
 func (o *once) take(text string) (ok, used bool) {
 	sum := digestOf(text)
 	o.mu.Lock()

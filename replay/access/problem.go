@@ -36,7 +36,7 @@ func NewProblem(status int, name, detail, hint string) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return fmt.Sprintf("%d: %s", p.Status, p.Detail) }
 
-// reason is what the access event says. It has no text of the client's, so that like ones are alike.
+// reason is the reason in the access event. It has no text of the client, so that equal refusals are equal.
 func (p *Problem) reason() string { return p.Type[len(problemType):] }
 
 // Write answers r with the problem.

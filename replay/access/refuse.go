@@ -55,7 +55,7 @@ func (f *refuser) refusePage(w http.ResponseWriter, q *request, p *Problem) {
 	page().Execute(w, p)
 }
 
-// page says a problem to someone whose browser was sent here, and not by a script.
+// page shows a problem to a user whose browser navigated here.
 func page() *template.Template {
 	return template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Custody: {{.Title}}</title>

@@ -10,13 +10,13 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Role is what someone may do. Each may do what those before may.
+// Role is a set of permissions. Each role includes the previous ones.
 type Role string
 
 // The roles.
 const (
 	Viewer   Role = "viewer"   // look at runs and search them
-	Auditor  Role = "auditor"  // proofs, bundles, exports, reports, notes, and who looked
+	Auditor  Role = "auditor"  // proofs, bundles, exports, reports, notes, and accesses
 	Operator Role = "operator" // run the host
 	Admin    Role = "admin"    // tokens
 )
@@ -24,7 +24,7 @@ const (
 // Roles are all of them, each above those before it.
 func Roles() []Role { return []Role{Viewer, Auditor, Operator, Admin} }
 
-// May reports whether r is enough where need is asked for. What is not a role may nothing and is never enough.
+// May reports whether r includes need. An unknown role has no permissions and is never sufficient.
 func (r Role) May(need Role) bool {
 	have, want := slices.Index(Roles(), r), slices.Index(Roles(), need)
 	return want >= 0 && have >= want
@@ -71,7 +71,7 @@ func merge(grants []Grant) []Grant {
 	return out
 }
 
-// Principal is who asks.
+// Principal is the authenticated user or program of a request.
 type Principal struct {
 	Name    string    `json:"name"`
 	Via     string    `json:"via"`    // token, oidc or once
@@ -81,7 +81,7 @@ type Principal struct {
 	Expires time.Time `json:"expires,omitzero"` // of the credential
 }
 
-// How a Principal was recognised. A session counts as what it was made by.
+// How a Principal was authenticated. A session has the method of its login.
 const (
 	ViaToken = "token"
 	ViaOIDC  = "oidc"
@@ -96,7 +96,7 @@ func (p Principal) Scope() string {
 	return p.Tenant
 }
 
-// in returns p as it stands in a tenant, false where it has no grant.
+// in returns p with its role in a tenant, false if it has no grant.
 func (p Principal) in(tenant string) (Principal, bool) {
 	for _, g := range p.Grants {
 		if g.Tenant == tenant {
@@ -109,7 +109,7 @@ func (p Principal) in(tenant string) (Principal, bool) {
 
 type principalKey struct{}
 
-// From returns who asks. It is there behind every route that is not public. It must come from the
+// From returns the principal of the request. It is there behind every route that is not public. It must come from the
 // request's context, which Guard made: no other context has one.
 func From(ctx context.Context) (Principal, bool) {
 	p, ok := ctx.Value(principalKey{}).(Principal)

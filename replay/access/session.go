@@ -16,7 +16,7 @@ import (
 type sessions struct {
 	max, idle time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	alive map[digest]*session
 }
 
@@ -27,7 +27,7 @@ type session struct {
 	seen time.Time
 }
 
-// What there can be at a time. The next takes the place of the one that was seen least lately.
+// Limits of concurrent sessions. A further one replaces the least recently used.
 const (
 	maxSessions    = 4096
 	maxOfPrincipal = 32

@@ -5,7 +5,7 @@ import "net/http"
 // site is what the server is reached as: its names, and the origin of its pages.
 type site struct {
 	known  map[string]bool // hosts that a request may name
-	names  int             // how many of them the configuration gives
+	names  int             // how many of them are configured
 	origin *http.CrossOriginProtection
 }
 

@@ -26,13 +26,13 @@ type pair struct {
 	cert, key string
 	warn      func(string)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	looked  time.Time
 	stamps  [2]stamp
 	current *tls.Certificate
 }
 
-// pairAgain is how long a certificate is used without looking at its files.
+// pairAgain is how long a certificate is used before its files are checked again.
 const pairAgain = time.Second
 
 func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -126,7 +126,7 @@ func stampFrom(info fs.FileInfo) stamp {
 	return stamp{s.Ino, s.Size, unix.Timespec(s.Mtim), unix.Timespec(s.Ctim)}
 }
 
-// lockFile takes the lock that processes share. A holder that dies gives it up.
+// lockFile takes the lock that processes share. The kernel releases it when its holder dies.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

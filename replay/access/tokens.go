@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 )
 
-// Token is what is kept of a token.
+// Token describes a token, without its text.
 type Token struct {
 	ID      string    `json:"id"` // t- and 12 hexadecimal digits, unique
 	Name    string    `json:"name"`
@@ -32,7 +32,7 @@ type Token struct {
 	Used    time.Time `json:"used,omitzero"` // the hour of its latest use
 }
 
-// kept is a token as it stands in the file.
+// kept is a token in the file.
 type kept struct {
 	Token
 	SHA256 string `json:"sha256"` // of the token's text, hex
@@ -59,13 +59,13 @@ const (
 var ErrNoToken = errors.New("no such token")
 
 // Tokens are those of a directory (serve/ of $CUSTODY_HOME), in tokens.json: mode 0600,
-// replaced as a whole, under a lock that all processes take. Each use looks whether another
+// replaced as a whole, under a lock of all processes. Each use checks whether another
 // process changed the file, so that what custody token rm removed is gone at the next request.
 // Methods may be called concurrently.
 type Tokens struct {
 	dir string
 
-	mu    sync.Mutex // guards what follows: the file as it was last read
+	mu    sync.Mutex // guards the fields below: the file as it was last read
 	stamp stamp
 	err   error // why it could not be read; then there are no tokens
 	bySum map[[8]byte]kept
@@ -162,7 +162,7 @@ func (t *Tokens) Remove(ctx context.Context, ref string) (Token, error) {
 	return gone, nil
 }
 
-// find returns the token with this text that has not expired. An error means that nothing is known of tokens.
+// find returns the token with this text that has not expired. An error means that the tokens could not be read.
 func (t *Tokens) find(text string) (Token, bool, error) {
 	sum := digestOf(text)
 	t.mu.Lock()
@@ -200,7 +200,7 @@ func (t *Tokens) refresh() {
 	t.set(st, f, err)
 }
 
-// set takes over what was read. mu is held.
+// set replaces the tokens with those that were read. mu is held.
 func (t *Tokens) set(st stamp, f tokenFile, err error) {
 	t.stamp, t.err = st, err
 	t.bySum, t.byID = map[[8]byte]kept{}, map[string]Token{}

@@ -14,13 +14,13 @@ type credential struct {
 	holds     func() bool
 }
 
-// stands reports whether it still holds.
+// stands reports whether it is still valid.
 func (c credential) stands() bool {
 	e := c.principal.Expires
 	return (e.IsZero() || time.Now().Before(e)) && (c.holds == nil || c.holds())
 }
 
-// checkCookie asks of a change that rests on a cookie to report where it comes from. Browsers do.
+// checkCookie requires that a change with a cookie names its origin, as browsers do.
 func checkCookie(q *request) *Problem {
 	safe := q.Method == http.MethodGet || q.Method == http.MethodHead
 	if !q.cookie || safe || q.Header.Get("Origin") != "" || q.Header.Get("Sec-Fetch-Site") != "" {
@@ -29,7 +29,7 @@ func checkCookie(q *request) *Problem {
 	return otherSite()
 }
 
-// authenticator finds whose a credential is.
+// authenticator finds the principal of a credential.
 type authenticator struct {
 	tokens   *Tokens
 	sessions sessions
@@ -84,7 +84,7 @@ func presented(r *http.Request) (bearer, cookie string, _ *Problem) {
 	return bearer, "", nil
 }
 
-// maxBearer is the length of the longest credential that is looked at.
+// maxBearer is the maximum length of a credential.
 const maxBearer = 16 << 10
 
 // parseBearer returns the token of an Authorization header (RFC 6750, section 2.1).

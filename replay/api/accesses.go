@@ -16,13 +16,13 @@ type AccessEvent struct {
 	Time time.Time `json:"time"`
 	audit.Access
 
-	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
+	Mark *store.Mark `json:"verification,omitempty"` // set if the record differs from what was signed, or if that cannot be determined
 }
 
 // accessesHandler lists access events.
 type accessesHandler struct{ searcher }
 
-// list lists the accesses to records of the principal's tenant, refused ones among them, newest first. It reads
+// list lists the accesses to records of the principal's tenant, including refused ones, newest first. It reads
 // the access logs of hosts, and skips events about other tenants.
 func (h *accessesHandler) list(w http.ResponseWriter, r *request) error {
 	p := searchPage{accessLog: true}

@@ -16,9 +16,9 @@ import (
 func answer(w http.ResponseWriter, v any) error { return answerWith(w, http.StatusOK, v) }
 
 func answerWith(w http.ResponseWriter, status int, v any) error {
-	var buf bytes.Buffer // so that what cannot be encoded can still be answered
+	var buf bytes.Buffer // so that an encoding error can still be answered
 	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false) // it is never a page
+	enc.SetEscapeHTML(false) // the response is never a page
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
@@ -28,24 +28,24 @@ func answerWith(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// appendRecord writes a row behind dst: the record's bytes exactly as they were recorded.
+// appendRecord appends a row to dst: the record's bytes exactly as they were recorded.
 //
 //	{"seq":17,"record":{...}}
 //	{"seq":18,"erased":"<leaf, hex>"}
-//	{"seq":19,"unreadable":"<base64>"}   bytes that are no JSON: someone changed the store
-//	{"seq":20,"verification":{...},"record":{...}}   what no host signed
+//	{"seq":19,"unreadable":"<base64>"}   bytes that are not JSON: the store was changed
+//	{"seq":20,"verification":{...},"record":{...}}   not signed by a host
 func appendRecord(dst []byte, row store.Row) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, row.Seq, 10)
 	if row.Mark != nil {
-		if text, err := encode(row.Mark); err == nil { // a Mark has texts only
+		if text, err := encode(row.Mark); err == nil { // a Mark consists of strings
 			dst = append(append(dst, `,"verification":`...), text...)
 		}
 	}
 	return append(appendBody(dst, row), '}')
 }
 
-// appendBody writes the member that has the record.
+// appendBody writes the member with the record.
 func appendBody(dst []byte, row store.Row) []byte {
 	switch {
 	case row.Erased != nil:
@@ -61,12 +61,12 @@ func appendBody(dst []byte, row store.Row) []byte {
 	return append(dst, row.Body...)
 }
 
-// embeddable reports whether a body can stand in JSON, and on a line of an event stream, as it is.
+// embeddable reports whether a body can be embedded in JSON, and in a line of an event stream, unchanged.
 func embeddable(body []byte) bool {
 	return len(body) > 0 && body[0] == '{' && !bytes.ContainsAny(body, "\r\n") && json.Valid(body)
 }
 
-// exact is an answer that is put together piece by piece, so that records stand in it byte for byte.
+// exact is a response that is assembled in pieces, so that it contains records byte for byte.
 type exact struct {
 	w   *bufio.Writer
 	buf []byte
@@ -84,7 +84,7 @@ func (x *exact) row(row store.Row) {
 	_, _ = x.w.Write(x.buf)
 }
 
-// member writes a member of an object behind another one.
+// member writes a member of an object after another one.
 func (x *exact) member(name string, v any) error {
 	text, err := encode(v)
 	if err != nil {

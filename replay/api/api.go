@@ -18,8 +18,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Source is where runs are read from; a host.Reader is one. Its methods may be
-// called concurrently.
+// Source reads runs; a host.Reader is one. Its methods are safe for
+// concurrent use.
 type Source interface {
 	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)
 	Run(ctx context.Context, tenant, name string) (store.Run, error)
@@ -34,7 +34,7 @@ type Records interface {
 	Close() error
 }
 
-// Options are the parts of a Server. Open and Gate are needed; a route whose part is
+// Options are the parts of a Server. Open and Gate are required; a route whose part is
 // missing answers 501.
 type Options struct {
 	// Open opens the store. It is called at the first request, and again after an error,
@@ -43,42 +43,42 @@ type Options struct {
 	// Ahead returns a reader that has a live run's records as soon as they are durable; nil:
 	// Source is asked. The Server closes it.
 	Ahead func(ctx context.Context, src Source, run store.Run) (Records, error)
-	// Verify checks a run's record. Its error is what package proof or replay's comparison says.
+	// Verify checks a run's record. Its error is that of package proof or of replay's comparison.
 	Verify func(ctx context.Context, run store.Run) (proof.Report, error)
-	// Marks says of each row that a search found whether it is what a host signed; nil: nothing is said.
+	// Marks marks the rows that differ from what a host signed; nil: no row is marked.
 	Marks func(ctx context.Context) (Marker, error)
 	// Bundle writes an evidence bundle.
 	Bundle func(ctx context.Context, w io.Writer, run store.Run, s Selection) error
 	// Proof proves one record.
 	Proof func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error)
-	// Frameworks are those that Report knows.
+	// Frameworks are the frameworks of reports.
 	Frameworks []string
 	// Report writes a report.
 	Report func(ctx context.Context, w io.Writer, q ReportRequest) error
-	// Exports are the formats in which records leave; Lines is always among them.
+	// Exports are the export formats; they include Lines.
 	Exports []Export
-	// ExportDir is where export jobs keep their files while the Server lives; "": there are no jobs.
+	// ExportDir is where export jobs keep their files until the Server is closed; "": there are no jobs.
 	ExportDir string
 	// ExportBytes bounds the file of one job; 0: 1 GiB.
 	ExportBytes int64
 	// Notes records notes on runs; nil: there are none.
 	Notes Notes
-	// Views are what people saved of the page; nil: they cannot.
+	// Views stores saved views of the page; nil: views cannot be saved.
 	Views *views.Shelf
-	// Tokens are administered through the API; nil: they are not.
+	// Tokens are the API tokens; nil: they cannot be administered through the API.
 	Tokens Tokens
-	// Gate stands before every route.
+	// Gate authorizes each request.
 	Gate Gate
 	// OIDC reports that browsers can log in with an OIDC issuer.
 	OIDC bool
-	// Assets serves all that is not below /api/; nil: nothing is there.
+	// Assets serves all that is not below /api/; nil: all else is not found.
 	Assets http.Handler
 	// Log, if set, gets the errors whose details the client must not see.
 	Log *slog.Logger
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// CursorKey authenticates cursors, so that those of one process are good for another;
-	// nil: one is made, and cursors end with the Server.
+	// CursorKey authenticates cursors, so that those of one process are valid in another;
+	// nil: the Server makes a key, and cursors are valid until it is closed.
 	CursorKey []byte
 	// StoryBytes bounds the memory of cached runs; 0: 512 MiB.
 	StoryBytes int64
@@ -87,11 +87,11 @@ type Options struct {
 // Selection is a part of a run.
 type Selection struct {
 	By          string // the principal of the request
-	First, Last uint64 // 0: from the begin, to the end
+	First, Last uint64 // 0: from the beginning, to the end
 	Since       []byte // an earlier checkpoint of the host's log; nil: none
 }
 
-// Server answers requests. Its methods may be called concurrently.
+// Server answers requests. Its methods are safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
 	source  *lazySource
@@ -141,7 +141,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// setDefaults fills in what may be left out.
+// setDefaults sets the optional fields that are unset.
 func (o *Options) setDefaults() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -189,7 +189,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Close ends all streams and work. Requests that go on afterwards fail. Another Close does nothing.
+// Close ends all streams and work. Later requests fail. Further calls do nothing.
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shut() error {

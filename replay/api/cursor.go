@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 )
 
-// cursors makes and reads cursors: a place in an answer that goes on, signed together with
-// what was asked. So a cursor is good for the same tenant, run and filter only, and for no one
-// who made it up.
+// cursors makes and reads cursors. A cursor is a position in a paged response, authenticated together with
+// the request. So it is valid for the same tenant, run and filter only, and clients cannot
+// forge one.
 //
 //	base64url( HMAC-SHA256(key, len(scope) || scope || place)[:16] || place as JSON )
 type cursors struct{ key []byte }
@@ -24,16 +24,16 @@ func (c cursors) sign(scope string, place []byte) []byte {
 	return h.Sum(nil)[:cursorMAC]
 }
 
-// make returns the cursor for a place in the answers to scope.
+// make returns the cursor for a position in the responses to scope.
 func (c cursors) make(scope string, place any) string {
 	text, err := json.Marshal(place)
 	if err != nil {
-		panic(err) // places are structs of ours
+		panic(err) // positions always encode
 	}
 	return base64.RawURLEncoding.EncodeToString(append(c.sign(scope, text), text...))
 }
 
-// read puts the place into what place points to.
+// read decodes the position into what place points to.
 func (c cursors) read(scope, cursor string, place any) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(raw) < cursorMAC || !hmac.Equal(raw[:cursorMAC], c.sign(scope, raw[cursorMAC:])) ||

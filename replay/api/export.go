@@ -15,18 +15,18 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Export is a form in which records leave.
+// Export is an export format.
 type Export struct {
-	Name   string // as a request names it
+	Name   string // in requests
 	Type   string // media type
 	Suffix string // of a file, without the dot
-	OneRun bool   // several runs have no form together
-	// Write writes those of the runs' records that f selects. It may be called concurrently.
+	OneRun bool   // cannot contain several runs
+	// Write writes the runs' records that f selects. It is safe for concurrent use.
 	Write func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error
 }
 
-// Lines is the records' exact bytes, one a line; erased ones are left out. One that is marked is an object with its mark
-// and the record within.
+// Lines is the records' exact bytes, one per line, without erased ones. A marked record is an object with the mark
+// and the record.
 func Lines() Export {
 	return Export{Name: "ndjson", Type: "application/x-ndjson", Suffix: "ndjson", Write: writeLines}
 }
@@ -52,7 +52,7 @@ func writeLines(ctx context.Context, w io.Writer, src Source, f replay.Filter, r
 	return nil
 }
 
-// FormatLines is a SIEM's format, one line a record.
+// FormatLines is a SIEM's format, one line per record.
 func FormatLines(format export.Format, mediaType, suffix string) Export {
 	return Export{Name: format.Name(), Type: mediaType, Suffix: suffix,
 		Write: func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
@@ -61,9 +61,9 @@ func FormatLines(format export.Format, mediaType, suffix string) Export {
 		}}
 }
 
-// Rows is a form that is written of a run's rows in order. Where several runs have a form together, it
-// is a table: a line of names, which stands there once, and the lines of each run. It cannot show marks: a record that is
-// not what was signed is a *store.MarkError, before anything is written.
+// Rows is a format that is written from a run's rows in order. Several runs together
+// are a table: one line of column names, and the lines of each run. It cannot show marks: for a record that
+// differs from what was signed, Write returns a *store.MarkError before it writes anything.
 func Rows(name, mediaType, suffix string, oneRun bool, write func(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error) Export {
 	return Export{Name: name, Type: mediaType, Suffix: suffix, OneRun: oneRun,
 		Write: func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
@@ -102,7 +102,7 @@ func (h *headless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// selected yields those of the runs' rows that f selects, erased ones among them.
+// selected yields those of the runs' rows that f selects, including erased ones.
 func selected(ctx context.Context, src Source, f replay.Filter, runs []store.Run) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		for _, run := range runs {
@@ -118,13 +118,13 @@ func selected(ctx context.Context, src Source, f replay.Filter, runs []store.Run
 	}
 }
 
-// unfed is a Source that is read run by run.
+// unfed is an export.Source that reads each run by itself.
 type unfed struct{ Source }
 
 // Feed implements export.Source.
 func (unfed) Feed(context.Context, string, int) ([]store.Ref, error) { return nil, nil }
 
-// picky has no words for events that a filter does not select.
+// picky is a format that leaves out events that the filter does not select.
 type picky struct {
 	export.Format
 	filter replay.Filter
@@ -144,7 +144,7 @@ func (p picky) Append(dst []byte, e export.Event) ([]byte, error) {
 	return p.Format.Append(dst, e)
 }
 
-// lineWriter leaves out the lines of events that have no words.
+// lineWriter leaves out the empty lines of events that the format does not have.
 type lineWriter struct{ w io.Writer }
 
 // Write implements io.Writer; package export writes a line at a time.
@@ -155,7 +155,7 @@ func (l lineWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// formats are those in which records leave.
+// formats are the export formats.
 type formats []Export
 
 // named finds a format by its name.

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxBody bounds what a request brings along.
+	// maxBody bounds the body of a request.
 	maxBody = 256 << 10
 	// maxJobRuns bounds the runs of one export, and maxReportRuns those of one report.
 	maxJobRuns, maxReportRuns = 10_000, 500
 )
 
-// body reads a request's JSON into what to points to. Fields that are not known are refused.
+// body reads a request's JSON into what to points to. Unknown fields are refused.
 func (r *request) body(to any) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -37,7 +37,7 @@ func (r *request) body(to any) error {
 	return strict(text, to)
 }
 
-// JobRequest is what an export is to have: runs by name, or all that began in a time.
+// JobRequest selects the runs of an export: by name, or all that began within a time range.
 type JobRequest struct {
 	Runs   []string     `json:"runs"`
 	From   string       `json:"from"`
@@ -61,7 +61,7 @@ func (q JobRequest) check() error {
 	return nil
 }
 
-// owner names whose a job is.
+// owner names the owner of a job.
 func (r *request) owner() string { return r.who.Tenant + "\x00" + r.who.Via + "\x00" + r.who.Name }
 
 // jobsHandler answers and changes the export jobs of a principal.
@@ -104,7 +104,7 @@ func (h *jobsHandler) create(w http.ResponseWriter, r *request) error {
 	return answerWith(w, http.StatusAccepted, made)
 }
 
-// chosen finds the runs that an export is about.
+// chosen returns the runs that an export contains.
 func (h *jobsHandler) chosen(r *request, q JobRequest) ([]store.Run, error) {
 	if len(q.Runs) > 0 {
 		return h.allNamed(r, q.Runs)
@@ -157,7 +157,7 @@ func (h *jobsHandler) file(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// strict decodes one JSON value with no field that to has not.
+// strict decodes one JSON value; a field that to does not have is an error.
 func strict(text []byte, to any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fileWriter sends an answer of any length. A reader may be slow, but not stop.
+// fileWriter sends a response of any length. The client may be slow, but may not stop reading.
 type fileWriter struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
@@ -42,20 +42,20 @@ func (f *fileWriter) Write(p []byte) (int, error) {
 }
 
 const (
-	// standStill is how long a download may wait for its reader.
+	// standStill is how long a download may wait for its client.
 	standStill = 30 * time.Second
 	// maxDownloads bounds all downloads, and maxDownloadsOf those of one principal.
 	maxDownloads, maxDownloadsOf = 32, 4
 )
 
-// downloads sends files, so many concurrently.
+// downloads sends files, and limits how many concurrently.
 type downloads struct {
 	turnstile
 	log *slog.Logger
 }
 
-// send sends a file that is made while it is sent. An error before its first byte is a problem;
-// after it the connection breaks off, so that no one takes a part for the whole.
+// send sends a file while it is produced. An error before its first byte is answered with a problem;
+// after it, the connection is aborted, so that the client does not take a part for the whole.
 func (d *downloads) send(w http.ResponseWriter, r *request, mediaType, name string, write func(io.Writer) error) error {
 	leave, err := d.enter(r.who.Tenant+"\x00"+r.who.Name, "downloads")
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *downloads) send(w http.ResponseWriter, r *request, mediaType, name stri
 		return err
 	}
 	err = write(f)
-	_ = deadline(f.rc, standStill) // for what ends the answer
+	_ = deadline(f.rc, standStill) // for the end of the response
 	switch {
 	case err == nil:
 		f.begin() // it may be empty
@@ -79,7 +79,7 @@ func (d *downloads) send(w http.ResponseWriter, r *request, mediaType, name stri
 	panic(http.ErrAbortHandler)
 }
 
-// attach reports that a file follows, which no browser is to show as a page, but for reports.
+// attach sets the headers of a file. Browsers do not show it as a page, except a report.
 func attach(w http.ResponseWriter, mediaType, name string) {
 	w.Header().Set("Content-Type", mediaType)
 	if strings.HasPrefix(mediaType, "text/html") {
@@ -89,7 +89,7 @@ func attach(w http.ResponseWriter, mediaType, name string) {
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(name)))
 }
 
-// fileName keeps what has a meaning in headers and paths out of a name.
+// fileName removes characters with a meaning in headers and paths.
 func fileName(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' {

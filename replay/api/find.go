@@ -14,7 +14,7 @@ import (
 type runFinder struct{ source Source }
 
 // find returns the run that the path names, if the principal may see it. Access logs have events
-// about other tenants: they are no runs here.
+// about other tenants: they are not found.
 func (rf *runFinder) find(r *request) (store.Run, error) {
 	return rf.named(r.Context(), r.who, r.PathValue("run"))
 }
@@ -33,7 +33,7 @@ func (rf *runFinder) named(ctx context.Context, who access.Principal, name strin
 	return run, nil
 }
 
-// plausible reports whether a run could have that name.
+// plausible reports whether a run could have this name.
 func plausible(name string) bool {
 	return name != "" && len(name) <= store.MaxRunID && utf8.ValidString(name) && name != store.Last &&
 		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '/' || c == '\\' })
@@ -57,7 +57,7 @@ func (rf *runFinder) allNamed(r *request, names []string) ([]store.Run, error) {
 	return runs, nil
 }
 
-// during finds the runs of the principal's tenant that began in a time, of which there are at most so many.
+// during finds the runs of the principal's tenant that began within a time range, and an error if there are too many.
 func (rf *runFinder) during(r *request, f store.Filter, most int) ([]store.Run, error) {
 	f.Tenant, f.Class, f.Limit = r.who.Scope(), store.Sandboxes, most+1
 	found, err := rf.source.Runs(r.Context(), f)

@@ -15,7 +15,7 @@ type Gate interface {
 	Mount(mux *http.ServeMux)
 }
 
-// errNobody means that the Gate let a request through and does not say whose it is.
+// errNobody means that the Gate passed a request on without a principal.
 var errNobody = errors.New("the gate names no principal")
 
 // whoIs returns the principal, which is anonymous at a public route.
@@ -27,7 +27,7 @@ func whoIs(r *http.Request, rule access.Rule) (access.Principal, error) {
 	return p, nil
 }
 
-// scopeOf is how a store's queries name a tenant.
+// scopeOf returns the tenant in the form of a store's queries.
 func scopeOf(tenant string) string {
 	if tenant == "" {
 		return store.NoTenant

@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// The policies of what browsers may do with an answer. Data is never a page; a page has
-// nothing but what comes from here.
+// The content security policies. Data is never a page; a page loads
+// only what this server serves.
 const (
 	dataPolicy = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
@@ -36,18 +36,18 @@ func (s *Server) secured(next http.Handler) http.Handler {
 	})
 }
 
-// zipped compresses answers that are worth it. Their lengths vary at random, so that no one
-// learns from them what text of theirs is also elsewhere in an answer (BREACH).
+// zipped compresses large responses. Their lengths are padded at random, against attacks that
+// guess a secret in a response by its compressed length (BREACH).
 func zipped(next http.Handler) http.Handler {
 	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.RandomJitter(32, 0, false), gzhttp.ContentTypes([]string{
 		"application/json", "application/problem+json", "text/html", "text/javascript", "text/css", "image/svg+xml", "application/wasm"}))
 	if err != nil {
-		panic(err) // the options are good
+		panic(err) // the options are valid
 	}
 	return zip(next)
 }
 
-// recovered answers 500 where a handler panicked, and logs why.
+// recovered answers 500 if a handler panics, and logs the reason.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -64,7 +64,7 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 	})
 }
 
-// pageOf serves the page from assets, which may be cached as far as they say.
+// pageOf serves the page from assets, with the caching that they allow.
 func pageOf(assets http.Handler) http.Handler {
 	page := zipped(assets)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,10 +17,10 @@ type Health struct {
 	OIDC  bool   `json:"oidc"`  // a browser can log in with the OIDC issuer
 }
 
-// healthFor is how long the store has to answer.
+// healthFor is the time limit for the store.
 const healthFor = 2 * time.Second
 
-// aboutHandler answers about the server itself.
+// aboutHandler answers requests about the server itself.
 type aboutHandler struct {
 	source   Source
 	oidc     bool

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// pollEvery is how often a live run is asked for more, and pollRun for how it stands.
+	// pollEvery is how often a live run's new records are read, and pollRun its state.
 	pollEvery, pollRun = 200 * time.Millisecond, time.Second
-	// ringRows and ringBytes bound what a hub keeps for its readers; who is further behind reads the store.
+	// ringRows and ringBytes bound what a hub keeps; a reader that is further behind reads the store.
 	ringRows, ringBytes = 4096, 8 << 20
-	// pollRows bounds one reading.
+	// pollRows bounds one read.
 	pollRows = 1000
 )
 
-// hub follows one live run for all who watch it: one poll, however many they are.
+// hub polls one live run for all its readers.
 //
 //	polling -- the run has ended, and all of it was read --> over
 //	   `------ the last reader has gone -------------------> stopped
 type hub struct {
 	key     runKey
-	source  Source  // for how the run stands
+	source  Source  // for the state of the run
 	src     Records // for its records
 	markers *markers
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the poll has ended
 	users   int           // guarded by hubs.mu
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	run     store.Run
 	rows    []store.Row // the latest, in order
@@ -42,7 +42,7 @@ type hub struct {
 	err     error // why it ended before the run did
 }
 
-// hubs has one hub for each run that is watched.
+// hubs has one hub for each run with readers.
 type hubs struct {
 	source  Source
 	ahead   func(ctx context.Context, src Source, run store.Run) (Records, error) // nil: source has the records
@@ -69,7 +69,7 @@ func (hs *hubs) close() {
 	hs.polls.Wait()
 }
 
-// join returns the run's hub, which leave gives free.
+// join returns the run's hub; leave releases it.
 func (hs *hubs) join(run store.Run) (*hub, error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -94,7 +94,7 @@ func (hs *hubs) join(run store.Run) (*hub, error) {
 	return h, nil
 }
 
-// leave gives the hub free. The last reader ends it and waits for that.
+// leave releases the hub. The last reader stops it and waits for its end.
 func (hs *hubs) leave(h *hub) {
 	hs.mu.Lock()
 	h.users--
@@ -118,7 +118,7 @@ func (hs *hubs) open(ctx context.Context, run store.Run) (Records, error) {
 	return src, away(ctx, err)
 }
 
-// reader is the best source of a run's records: of a live one that someone watches, what they watch.
+// reader returns the best source of a run's records: the hub's, if the run has one.
 func (hs *hubs) reader(run store.Run) interface {
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 } {
@@ -132,13 +132,13 @@ func (hs *hubs) reader(run store.Run) interface {
 	return hs.source
 }
 
-// asIs is a Source that someone else closes.
+// asIs is a Source whose Close does nothing.
 type asIs struct{ Source }
 
 // Close does nothing.
 func (asIs) Close() error { return nil }
 
-// poll reads until the run has ended, no one watches, or the store fails.
+// poll reads until the run has ended, no reader is left, or the store fails.
 func (h *hub) poll(ctx context.Context) {
 	defer close(h.done)
 	defer h.src.Close()
@@ -167,7 +167,7 @@ func (h *hub) poll(ctx context.Context) {
 	}
 }
 
-// read takes in the rows that are there behind the last.
+// read reads the rows after the last.
 func (h *hub) read(ctx context.Context) (int, error) {
 	n := 0
 	q := store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: h.last, Limit: pollRows}
@@ -197,7 +197,7 @@ func (h *hub) take(row store.Row) {
 	h.rows = h.rows[drop:]
 }
 
-// settle tells the readers what a poll brought, and whether there will be another.
+// settle publishes the results of a poll and reports whether to continue.
 func (h *hub) settle(run store.Run, n int, err error) (over bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,18 +211,18 @@ func (h *hub) settle(run store.Run, n int, err error) (over bool) {
 	return h.over
 }
 
-// glimpse is what a reader finds at one look.
+// glimpse is the state of a hub as a reader sees it.
 type glimpse struct {
 	floor   uint64
 	rows    []store.Row
 	run     store.Run
-	behind  bool // what follows on the reader's place is not kept here any more
+	behind  bool // the rows after the reader's position are not kept any more
 	over    bool
 	err     error
-	changed <-chan struct{} // closed when another look is worth it
+	changed <-chan struct{} // closed at the next change
 }
 
-// look returns what is kept behind seq after, as far as one event goes.
+// look returns the rows after seq after, at most those of one event.
 func (h *hub) look(after uint64) glimpse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,7 +244,7 @@ func (h *hub) look(after uint64) glimpse {
 	return v
 }
 
-// catchUp reads what is not kept any more.
+// catchUp reads from the store what is not kept any more.
 func (h *hub) catchUp(ctx context.Context, after uint64) iter.Seq2[store.Row, error] {
 	return h.markers.rows(ctx, h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows}))
 }

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maxJobs bounds the jobs that are known, and maxJobsOf those of one principal.
+	// maxJobs bounds the jobs, and maxJobsOf those of one principal.
 	maxJobs, maxJobsOf = 64, 8
-	// keepJob is how long a job is known, with its file, after its end.
+	// keepJob is how long a job and its file are kept after its end.
 	keepJob = time.Hour
 	// jobFor bounds one job.
 	jobFor = 30 * time.Minute
@@ -31,11 +31,11 @@ const (
 	defaultJobBytes = 1 << 30
 )
 
-// JobState is how far a job has come.
+// JobState is the state of a job.
 //
 //	queued --> running --> done
 //	   |          |------> failed
-//	   `----------+------> (gone: its owner ended it, or its time was over)
+//	   `----------+------> (gone: its owner deleted it, or it expired)
 type JobState string
 
 // The states of jobs.
@@ -46,7 +46,7 @@ const (
 	Failed  JobState = "failed"
 )
 
-// Job is an export in the background. It is its owner's alone.
+// Job is an export in the background. Only its owner has access to it.
 type Job struct {
 	ID      string     `json:"id"`
 	State   JobState   `json:"state"`
@@ -54,13 +54,13 @@ type Job struct {
 	Runs    int        `json:"runs"`
 	Bytes   int64      `json:"bytes"` // of the file so far
 	Created time.Time  `json:"created"`
-	Ended   *time.Time `json:"ended"`            // nil while it goes on
-	Expires time.Time  `json:"expires,omitzero"` // when it is forgotten, once it has ended
+	Ended   *time.Time `json:"ended"`            // nil until it has ended
+	Expires time.Time  `json:"expires,omitzero"` // when it and its file are removed
 	Detail  string     `json:"detail,omitempty"` // why it failed
 	Hint    string     `json:"hint,omitempty"`   // what to do then
 }
 
-// job is one of them, and what running it needs.
+// job is a Job with the state of its execution.
 type job struct {
 	Job
 	owner  string
@@ -71,7 +71,7 @@ type job struct {
 	gone   bool               // its owner ended it
 }
 
-// jobs carries exports out, one at a time, into files of a directory of its own.
+// jobs runs exports, one at a time, and writes them to files in its own directory.
 type jobs struct {
 	source  Source
 	markers *markers
@@ -81,13 +81,13 @@ type jobs struct {
 	base    string // "": there are no jobs
 	dir     string // below base, this Server's own
 	lock    *os.File
-	wake    chan struct{} // has room for one: there is something to do
+	wake    chan struct{} // capacity 1: a job was added
 
-	mu  sync.Mutex // guards what follows, and what changes of each job
+	mu  sync.Mutex // guards the fields below, and what changes of each job
 	all []*job     // oldest first
 }
 
-// prepare makes the directory, and removes those that servers that are gone have left below base.
+// prepare makes the directory, and removes those of ended servers below base.
 func (j *jobs) prepare() error {
 	if j.base == "" {
 		return nil
@@ -105,7 +105,7 @@ func (j *jobs) prepare() error {
 	return j.open()
 }
 
-// removeLeft removes the directory of a server that is gone: no one holds its lock.
+// removeLeft removes the directory of an ended server, whose lock is free.
 func removeLeft(dir string) {
 	if f, err := lockDir(dir); err == nil {
 		_ = os.RemoveAll(dir) // the next start tries again
@@ -167,7 +167,7 @@ func (j *jobs) add(one *job) (Job, error) {
 	return one.Job, nil
 }
 
-// forget drops jobs whose time is over. j.mu is held.
+// forget removes expired jobs. j.mu is held.
 func (j *jobs) forget(now time.Time) {
 	j.all = slices.DeleteFunc(j.all, func(one *job) bool {
 		over := !one.Expires.IsZero() && now.After(one.Expires)
@@ -217,7 +217,7 @@ func (j *jobs) get(owner, id string) (Job, Export, error) {
 	return one.Job, one.export, nil
 }
 
-// end ends an owner's job and removes what it wrote.
+// end stops an owner's job and removes its file.
 func (j *jobs) end(owner, id string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,7 +238,7 @@ func (j *jobs) end(owner, id string) error {
 	return err
 }
 
-// next begins the job that has waited longest, nil if none does.
+// next starts the oldest queued job, and returns nil if there is none.
 func (j *jobs) next(cancel context.CancelFunc) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -253,7 +253,7 @@ func (j *jobs) next(cancel context.CancelFunc) *job {
 
 // work is the worker.
 func (j *jobs) work(ctx context.Context) {
-	tick := time.NewTicker(time.Minute) // for what is to be forgotten
+	tick := time.NewTicker(time.Minute) // for expired jobs
 	defer tick.Stop()
 	for {
 		one, cancel := context.WithTimeout(ctx, jobFor)
@@ -272,7 +272,7 @@ func (j *jobs) work(ctx context.Context) {
 	}
 }
 
-// run runs one job and notes how it ended.
+// run runs one job and records its outcome.
 func (j *jobs) run(ctx context.Context, one *job) {
 	err := j.markers.read(ctx, j.source, func(src Source) error { return j.write(ctx, src, one) })
 	j.mu.Lock()
@@ -305,7 +305,7 @@ func (j *jobs) write(ctx context.Context, src Source, one *job) error {
 	return errors.Join(err, f.Close())
 }
 
-// boundedFile is a job's file, as big as one may be.
+// boundedFile is a job's file with a maximum size.
 type boundedFile struct {
 	f    io.Writer
 	jobs *jobs

@@ -10,35 +10,35 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// errAway means that the store does not answer. What it said is wrapped.
+// errAway means that the store does not answer. It wraps the error of the store.
 var errAway = errors.New("the store is away")
 
 // openAgain is how long after a failure the store is opened again.
 const openAgain = time.Second
 
-// lazySource is a Source that is opened when it is first asked, and again after a failure.
+// lazySource is a Source that is opened at the first call, and again after a failure.
 //
 //	closed -- a call --> open -- an error of the store's --> closed, when the last call has ended
 //	   `-- Open fails: all calls fail for openAgain
 type lazySource struct {
 	open func(context.Context) (Source, error)
-	ctx  context.Context // of the Server: what is opened outlives a request
+	ctx  context.Context // of the Server: the store outlives a request
 
-	mu     sync.Mutex // guards what follows; held while the store is opened
+	mu     sync.Mutex // guards the fields below; held while the store is opened
 	now    *shared
 	failed error
 	when   time.Time
 	closed bool
 }
 
-// shared is an open Source and how many use it.
+// shared is an open Source with the number of its users.
 type shared struct {
 	Source
 	users int
 	old   bool // to be closed by its last user
 }
 
-// use returns the Source and what to call with the outcome when done.
+// use returns the Source, and a function to call with the outcome of the call.
 func (l *lazySource) use() (Source, func(error), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *lazySource) done(s *shared, err error) {
 	}
 }
 
-// Close gives the store free once its users are done.
+// Close closes the store when its last user is done.
 func (l *lazySource) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +93,8 @@ func (l *lazySource) Close() error {
 	return s.Source.Close()
 }
 
-// away marks an error of a store as such, unless it says something about what was asked
-// for or the client has gone.
+// away wraps an error of a store in errAway, unless it is about the request
+// or the client has gone.
 func away(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrAmbiguous), errors.Is(err, store.ErrNoRecord), ctx.Err() != nil:

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// eventRows and eventBytes bound the records of one event; one record is always there.
+	// eventRows and eventBytes bound the records of one event, which has at least one.
 	eventRows, eventBytes = 500, 1 << 20
-	// beat is how often a stream without news reports that it lives.
+	// beat is how often a stream without records sends a comment, as a sign of life.
 	beat = 15 * time.Second
 	// slowest is how long a reader may take for one event; a slower one is dropped, and can resume.
 	slowest = 10 * time.Second
@@ -27,12 +27,12 @@ const (
 type turnstile struct {
 	most, each int
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all int
 	of  map[string]int
 }
 
-// enter returns what to call at the end.
+// enter counts a request, and returns a function to call at its end.
 func (t *turnstile) enter(who, what string) (func(), error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ type stream struct {
 	buf []byte
 }
 
-// send writes one event, or a comment, and waits until the connection has taken it.
+// send writes one event or a comment, and waits until the connection has accepted it.
 func (st *stream) send(text []byte) error {
 	if err := deadline(st.rc, slowest); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (st *stream) event(name string, v any) error {
 	return st.send([]byte("event: " + name + "\ndata: " + string(text) + "\n\n"))
 }
 
-// liveHandler streams runs to those who watch them.
+// liveHandler streams live runs.
 type liveHandler struct {
 	runFinder
 	hubs    *hubs
@@ -108,8 +108,8 @@ type liveHandler struct {
 	ended   <-chan struct{} // closed when the Server ends
 }
 
-// stream streams a run's new records until it has ended. It begins behind Last-Event-ID, else behind
-// the parameter after, else with what comes from now on.
+// stream streams a run's new records until it has ended. It begins after Last-Event-ID, else after
+// the parameter after, else with new records.
 func (l *liveHandler) stream(w http.ResponseWriter, r *request) error {
 	run, err := l.find(r)
 	if err != nil {
@@ -137,12 +137,12 @@ func (l *liveHandler) stream(w http.ResponseWriter, r *request) error {
 	if err := st.send([]byte("retry: 1000\n\n")); err != nil {
 		return nil // the reader has gone
 	}
-	_ = l.follow(ctx, st, h, after) // a client that is gone resumes; the connection's end reports it
+	_ = l.follow(ctx, st, h, after) // a disconnected client resumes by itself
 	_ = deadline(st.rc, slowest)    // for what ends the answer
 	return nil
 }
 
-// streamEnd is when a stream ends whatever happens: with the principal's credential at the latest.
+// streamEnd is the latest end of a stream: no later than the expiry of the principal's credential.
 func streamEnd(now, expires time.Time) time.Time {
 	end := now.Add(streamFor)
 	if !expires.IsZero() && expires.Before(end) {
@@ -151,7 +151,7 @@ func streamEnd(now, expires time.Time) time.Time {
 	return end
 }
 
-// after reads behind which record to begin.
+// after returns the seq after which the stream begins.
 func (r *request) after(run store.Run) (uint64, error) {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseUint(last, 10, 63)
@@ -177,7 +177,7 @@ func (l *liveHandler) follow(ctx context.Context, st *stream, h *hub, after uint
 			if n > 0 {
 				continue
 			}
-			after = max(after, v.floor) // nothing is there of what is not kept: go on with what is
+			after = max(after, v.floor) // rows that are not kept are not in the store either: continue with those that are
 			continue
 		}
 		if err := l.sendNews(st, v, &after, &sent); err != nil {
@@ -204,7 +204,7 @@ func (l *liveHandler) follow(ctx context.Context, st *stream, h *hub, after uint
 	return ctx.Err()
 }
 
-// sendNews sends how the run stands, if that is news, and the records.
+// sendNews sends the state of the run, if it changed, and new records.
 func (l *liveHandler) sendNews(st *stream, v glimpse, after *uint64, sent *store.Run) error {
 	if sent.ID == "" || sent.Events != v.run.Events || sent.Status != v.run.Status {
 		*sent = v.run
@@ -238,7 +238,7 @@ func (l *liveHandler) catchUp(ctx context.Context, st *stream, h *hub, after *ui
 	return len(rows), st.records(rows)
 }
 
-// finish reports that there is no more: the run has ended, or the store does not answer.
+// finish sends the last event: the run has ended, or the store does not answer.
 func (l *liveHandler) finish(st *stream, v glimpse) error {
 	if v.err != nil {
 		return st.event("problem", problemOf(v.err))

@@ -10,13 +10,13 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Marker says of rows whether they are what a host signed. It is for one request.
+// Marker marks rows that differ from what a host signed. It serves one request.
 type Marker interface {
 	store.Marker
 	Close() error
 }
 
-// marked is a Source with the marks of its records. It is for one request, and not for concurrent use.
+// marked is a Source with the marks of its records. It serves one request and is not safe for concurrent use.
 type marked struct {
 	Source
 	marker store.Marker
@@ -57,7 +57,7 @@ func (m *markers) rows(ctx context.Context, rows iter.Seq2[store.Row, error]) it
 	}
 }
 
-// lateMarker opens its Marker at the first row: most questions about a live run find none.
+// lateMarker opens its Marker at the first row: most requests about a live run have no row.
 type lateMarker struct {
 	markers *markers
 	marker  Marker
@@ -87,7 +87,7 @@ func (l *lateMarker) Close() error {
 	return l.marker.Close()
 }
 
-// Doubt lists the records of a run that are not what was signed, or of which that is not known.
+// Doubt lists the records of a run that differ from what was signed, or for which that cannot be determined.
 type Doubt struct {
 	Count   uint64        `json:"count"`
 	Records []DoubtRecord `json:"records"` // the first maxDoubts of them

@@ -35,10 +35,10 @@ type RunNote struct {
 	replay.Note
 	State NoteState    `json:"state"`
 	Bound replay.Bound `json:"bound"`
-	Mark  *store.Mark  `json:"verification,omitempty"` // where its record, or its withdrawal's, is not what was signed
+	Mark  *store.Mark  `json:"verification,omitempty"` // set if its record, or its withdrawal's, differs from what was signed
 }
 
-// NoteState describes how far a note has got.
+// NoteState is the state of a note.
 type NoteState string
 
 // The states of a note.
@@ -61,7 +61,7 @@ type freshNote struct {
 	replay.Note
 }
 
-// maxFresh bounds them: where the store is away for longer, the list of notes lacks the oldest of them until it is back.
+// maxFresh bounds them: if the store is unavailable for longer, the list of notes lacks the oldest until it is back.
 const maxFresh = 1000
 
 func (f *fresh) add(run store.Run, n audit.Noted) {
@@ -94,7 +94,7 @@ type noteReader struct {
 	fresh  fresh
 }
 
-// on reads the notes on a run. partial: there are more, older ones.
+// on returns the notes on a run; partial reports whether there are older ones.
 func (nr *noteReader) on(ctx context.Context, run store.Run) (notes []replay.Note, waiting map[string]bool, partial bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, searchFor)
 	defer cancel()
@@ -240,7 +240,7 @@ func errNotNoted(err error) error {
 	return errors.Join(later(http.StatusServiceUnavailable, "not-recorded", "the note could not be recorded", "try again; custody doctor on the host shows the cause", 5*time.Second), err)
 }
 
-// remote is the address of a client, "" where it has none.
+// remote is the address of a client, "" if it has none.
 func remote(addr string) string {
 	if p, err := netip.ParseAddrPort(addr); err == nil {
 		return p.Addr().Unmap().String()
@@ -248,7 +248,7 @@ func remote(addr string) string {
 	return ""
 }
 
-// proof answers with what it takes to check the record that a note is. It shows no other record of its log.
+// proof answers with the proof of a note's record. It discloses no other record of its log.
 func (h *notesHandler) proof(w http.ResponseWriter, r *request) error {
 	if h.prove == nil {
 		return errNotHere("proofs of records")

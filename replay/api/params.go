@@ -18,11 +18,11 @@ import (
 const (
 	// maxValue bounds a parameter, in bytes.
 	maxValue = 4096
-	// maxPage bounds how many things one answer has, and fewItems is how many it has unless asked.
+	// maxPage bounds the items of one response, and fewItems is the default.
 	maxPage, fewItems = 5000, 200
 )
 
-// request is a request whose parameters are known to be those of its route, each given once.
+// request is a request with valid parameters: only those of its route, each at most once.
 type request struct {
 	*http.Request
 	route *route
@@ -30,7 +30,7 @@ type request struct {
 	who   access.Principal
 }
 
-// parse checks the query. tenant is the Gate's.
+// parse checks the query. The Gate checks the parameter tenant.
 func parse(r *http.Request, rt *route) (*request, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -53,7 +53,7 @@ func list(words []string) string { return "the parameters " + strings.Join(words
 
 func (r *request) str(name string) string { return r.query.Get(name) }
 
-// oneOf reads a word out of a few; the first of them stands for none.
+// oneOf returns a parameter that is one of the words; the first is the default.
 func (r *request) oneOf(name string, words ...string) (string, error) {
 	text := r.str(name)
 	if text == "" {
@@ -65,13 +65,13 @@ func (r *request) oneOf(name string, words ...string) (string, error) {
 	return text, nil
 }
 
-// flag reads a truth.
+// flag returns a Boolean parameter.
 func (r *request) flag(name string) (bool, error) {
 	word, err := r.oneOf(name, "", "true", "false", "1", "0")
 	return word == "true" || word == "1", err
 }
 
-// number reads a whole number of at most max.
+// number returns an integer parameter from 0 to max.
 func (r *request) number(name string, otherwise, max uint64) (uint64, error) {
 	text := r.str(name)
 	if text == "" {
@@ -84,7 +84,7 @@ func (r *request) number(name string, otherwise, max uint64) (uint64, error) {
 	return n, nil
 }
 
-// limit reads how many things to answer with.
+// limit returns the maximum number of items of the response.
 func (r *request) limit() (int, error) {
 	n, err := r.number("limit", fewItems, maxPage)
 	if err == nil && n == 0 {
@@ -93,7 +93,7 @@ func (r *request) limit() (int, error) {
 	return int(n), err
 }
 
-// kinds reads kinds of records, with commas.
+// kinds returns the kinds of records, which are separated by commas.
 func (r *request) kinds() ([]audit.Kind, error) {
 	text := r.str("kind")
 	if text == "" {
@@ -118,7 +118,7 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// instant reads a point in a run's time. Of the millisecond that it names, it is the last moment.
+// instant returns a point in a run's time: the last nanosecond of the given millisecond.
 func (r *request) instant(name string, run store.Run, now time.Time) (time.Time, error) {
 	text := r.str(name)
 	if text == "" {
@@ -131,7 +131,7 @@ func (r *request) instant(name string, run store.Run, now time.Time) (time.Time,
 	return t, nil
 }
 
-// span reads from and to of a run, as a store.Query has them: to is the first moment that does not belong.
+// span reads from and to of a run, as a store.Query has them: to is exclusive.
 func (r *request) span(run store.Run, now time.Time) (from, to time.Time, err error) {
 	from, to, err = replay.ParseRunSpan(r.str("from"), r.str("to"), run, now)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *request) span(run store.Run, now time.Time) (from, to time.Time, err er
 	return from, to, err
 }
 
-// dates reads from and to over all runs: to is the first moment that does not belong.
+// dates reads from and to over all runs: to is exclusive.
 func (r *request) dates() (time.Time, time.Time, error) { return dates(r.str("from"), r.str("to")) }
 
 func dates(from, to string) (since, until time.Time, err error) {
@@ -151,7 +151,7 @@ func dates(from, to string) (since, until time.Time, err error) {
 	return since, until, err
 }
 
-// scope is what a cursor of this request is good for: all of it but where and how much.
+// scope identifies the request for which a cursor is valid: all parameters except the position and the limit.
 func (r *request) scope() string {
 	query := url.Values{}
 	for name, values := range r.query {

@@ -12,19 +12,19 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// bad is a request that cannot be answered as it stands.
+// bad is the error of an invalid request.
 func bad(hint, detail string, args ...any) *access.Problem {
 	return access.NewProblem(http.StatusBadRequest, "parameter", fmt.Sprintf(detail, args...), hint)
 }
 
-// later is what may be worth another try after a while.
+// later is a temporary error.
 func later(status int, name, detail, hint string, after time.Duration) *access.Problem {
 	p := access.NewProblem(status, name, detail, hint)
 	p.After = after
 	return p
 }
 
-// errNoRun is the one answer for a run that is not there, is another tenant's, or has no name that one could have.
+// errNoRun is the error for a run that does not exist, is another tenant's, or has an invalid name.
 func errNoRun() *access.Problem {
 	return access.NewProblem(http.StatusNotFound, "no-run", "there is no such run", "GET /api/v1/runs lists the runs that you may see; names are given in full")
 }
@@ -33,12 +33,12 @@ func errEnding() *access.Problem {
 	return later(http.StatusServiceUnavailable, "ending", "the server ends", "try again in a moment", 5*time.Second)
 }
 
-// errNotHere is the answer of a route whose part was not plugged in.
+// errNotHere is the error of a route whose part is not configured.
 func errNotHere(what string) *access.Problem {
 	return access.NewProblem(http.StatusNotImplemented, "not-here", "this server has no "+what, "ask its operator")
 }
 
-// problemOf describes what to answer after err. What a store or a part says of itself is for the log.
+// problemOf returns the response to err. Details of a store or a part are logged only.
 func problemOf(err error) *access.Problem {
 	var p *access.Problem
 	var finding *verdict.Verdict
@@ -67,13 +67,13 @@ func problemOf(err error) *access.Problem {
 	return access.NewProblem(http.StatusInternalServerError, "internal", "something went wrong here", "the server's log has more under the id in this answer's header Custody-Error")
 }
 
-// errorID is the header under whose value the log has more about an answer from 500 on.
+// errorID is the header with the ID under which the log has the details of a response from 500 on.
 const errorID = "Custody-Error"
 
 // fail answers err, and logs the details that the client must not see.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // no one is there, or their credential was withdrawn
+		return // the client has gone, or its credential was withdrawn
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError {

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// scanFor is how long one page may look for records that match.
+	// scanFor bounds the time of a search for one page.
 	scanFor = 3 * time.Second
-	// pageBytes bounds the records of one page; one record is always there.
+	// pageBytes bounds the records of one page, which has at least one.
 	pageBytes = 8 << 20
 	// window is how many records are read together when the order is descending.
 	window = 4096
 )
 
-// seqMark is where a page of records ended: at the last record that was looked at.
+// seqMark is the end of a page of records: the last record that was examined.
 type seqMark struct {
 	Seq uint64 `json:"q"`
 }
 
-// recordsHandler answers a run's records.
+// recordsHandler serves a run's records.
 type recordsHandler struct {
 	runFinder
 	stories *stories
@@ -40,7 +40,7 @@ type recordsHandler struct {
 	now     func() time.Time
 }
 
-// filterOf reads which records are wanted.
+// filterOf returns the filter of a request.
 func filterOf(r *request, run store.Run, now time.Time) (f replay.Filter, err error) {
 	if f.Kinds, err = r.kinds(); err != nil {
 		return f, err
@@ -63,13 +63,13 @@ func filterOf(r *request, run store.Run, now time.Time) (f replay.Filter, err er
 	return f, nil
 }
 
-// page is a page of records in the making.
+// page is a page of records that is being filled.
 type page struct {
 	rows  []store.Row
 	bytes int
 	limit int
 	begin uint64 // where it began
-	last  uint64 // that was looked at
+	last  uint64 // that was examined
 	more  bool   // there may be further ones
 }
 
@@ -117,7 +117,7 @@ func (h *recordsHandler) list(w http.ResponseWriter, r *request) error {
 		err = p.backward(ctx, h.source, run, f, m.Seq)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != p.begin {
-		p.more, err = true, nil // what was looked at is answered, and the rest is another page
+		p.more, err = true, nil // the response has what was examined; the rest is another page
 	}
 	if err == nil {
 		err = h.markPage(r.Context(), &p)
@@ -158,7 +158,7 @@ func (h *recordsHandler) answerPage(w http.ResponseWriter, r *request, run store
 	x.raw("}\n")
 }
 
-// total is how many records match, where that is known without looking.
+// total returns the number of matching records, if it is known without reading them.
 func total(run store.Run, f replay.Filter) (uint64, bool) {
 	if !plain(f) || !f.From.IsZero() || !f.To.IsZero() || len(f.Kinds) > 0 {
 		return 0, false
@@ -166,7 +166,7 @@ func total(run store.Run, f replay.Filter) (uint64, bool) {
 	return run.Events, true
 }
 
-// plain reports whether a store's query selects all that f does.
+// plain reports whether a store's query can express f.
 func plain(f replay.Filter) bool {
 	return f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == ""
 }
@@ -175,7 +175,7 @@ func query(run store.Run, f replay.Filter, after uint64) store.Query {
 	return store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: f.Kinds, From: f.From, To: f.To, AfterSeq: after}
 }
 
-// forward fills p with what matches behind seq after.
+// forward fills p with what matches after seq after.
 func (p *page) forward(ctx context.Context, src Source, run store.Run, f replay.Filter, after uint64) error {
 	p.begin, p.last = after, after
 	step := window
@@ -208,7 +208,7 @@ func (p *page) backward(ctx context.Context, src Source, run store.Run, f replay
 	p.last = cmp.Or(before, run.LastSeq+1)
 	p.begin = p.last
 	for p.last > 0 {
-		low := p.last - min(p.last, window) // a log may count from 0, which no query can be behind
+		low := p.last - min(p.last, window) // a log may count from 0, and no query begins before 0
 		rows, err := between(ctx, src, run, f, low, p.last)
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func (h *recordsHandler) one(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// proof answers with what it takes to check one record by itself.
+// proof answers with the proof of one record.
 func (h *recordsHandler) proof(w http.ResponseWriter, r *request) error {
 	if h.prove == nil {
 		return errNotHere("proofs of records")
@@ -327,7 +327,7 @@ func (h *recordsHandler) proof(w http.ResponseWriter, r *request) error {
 }
 
 func answerProof(w http.ResponseWriter, p proof.RecordProof) error {
-	text, err := p.Encode() // there is one form only
+	text, err := p.Encode() // there is only one encoding
 	if err != nil {
 		return err
 	}

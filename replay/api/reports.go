@@ -12,21 +12,21 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// ReportRequest is what a report is to be made of.
+// ReportRequest selects the contents of a report.
 type ReportRequest struct {
 	Framework string
 	Format    string // json, html or bundle
 	Tenant    string
 	By        string // the principal of the request
 	Runs      []CheckedRun
-	From, To  time.Time // in which the runs began, if they were chosen so; To is exclusive
+	From, To  time.Time // when the runs began, if they were chosen by time; To is exclusive
 }
 
-// CheckedRun is a run with what is known of its record.
+// CheckedRun is a run with the result of its verification.
 type CheckedRun struct {
 	Run          store.Run
 	Verification Verification
-	Report       *proof.Report // nil if nothing was established
+	Report       *proof.Report // nil if there is no result
 }
 
 // reportTypes are the media types of reports, and what their files are called.
@@ -41,9 +41,9 @@ func reportType(format string) (mediaType, suffix string) {
 }
 
 const (
-	// checksFor is how long a report waits for runs to be checked; the report names those that were not in time.
+	// checksFor is how long a report waits for verifications; it names the runs that were not verified in time.
 	checksFor = time.Minute
-	// reportPolicy allows a report its own style and images, and nothing else.
+	// reportPolicy allows only the style and images of the report itself.
 	reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 )
 
@@ -80,7 +80,7 @@ func (h *reportsHandler) report(w http.ResponseWriter, r *request) error {
 	return h.downloads.send(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error { return h.write(r.Context(), out, q) })
 }
 
-// reported finds the runs that a report is about.
+// reported returns the runs of a report.
 func (h *reportsHandler) reported(r *request, q ReportRequest) ([]store.Run, error) {
 	names := r.str("run")
 	if (names == "") == (q.From.IsZero() && q.To.IsZero()) {
@@ -92,7 +92,7 @@ func (h *reportsHandler) reported(r *request, q ReportRequest) ([]store.Run, err
 	return h.allNamed(r, strings.Split(names, ","))
 }
 
-// checked returns the runs with what is known of their records, after those that were not checked yet were.
+// checked verifies the runs that have no current result, and returns all with their results.
 func (h *reportsHandler) checked(ctx context.Context, runs []store.Run) []CheckedRun {
 	ctx, cancel := context.WithTimeout(ctx, checksFor)
 	defer cancel()

@@ -8,21 +8,21 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// Base is where the API stands.
+// Base is the path of the API.
 const Base = "/api/v1"
 
-// route is one thing that the API does.
+// route is one operation of the API.
 type route struct {
 	method, pattern string // below Base
 	rule            access.Rule
-	params          []string // all that the query may have; tenant besides
+	params          []string // allowed in the query, besides tenant
 	serve           func(http.ResponseWriter, *request) error
 }
 
-// name is how the access log has it.
+// name is the name in the access log.
 func (rt *route) name() string { return rt.method + " " + Base + rt.pattern }
 
-// streams reports whether the answer goes out as it is made, uncompressed.
+// streams reports whether the response is sent as it is produced, uncompressed.
 func (rt *route) streams() bool { return slices.Contains([]string{"follow", "export"}, rt.rule.Action) }
 
 func may(role access.Role, action string) access.Rule { return access.Rule{Role: role, Action: action} }
@@ -58,7 +58,7 @@ type handlers struct {
 	tokens   tokensHandler
 }
 
-// routes is all that the API does but sessions, which are the Gate's.
+// routes returns all routes except those for sessions, which are the Gate's.
 func (h *handlers) routes() []*route {
 	page := []string{"limit", "cursor"}
 	span := []string{"from", "to"}
@@ -110,7 +110,7 @@ func (h *handlers) routes() []*route {
 	}
 }
 
-// Route is what a route asks for.
+// Route describes a route.
 type Route struct {
 	Rule   access.Rule
 	Params []string // that the query may have, tenant besides
@@ -125,7 +125,7 @@ func Routes() map[string]Route {
 	return all
 }
 
-// mux serves the table. What is not there answers a problem too.
+// mux serves the routes. It answers other requests with a problem, too.
 func (s *Server) mux(o *Options, h *handlers) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string][]string{"/session": {"GET", "POST", "DELETE"}}
@@ -155,7 +155,7 @@ func notAllowed(methods []string) http.Handler {
 	})
 }
 
-// handle runs a route's handler and answers what it could not.
+// handle runs a route's handler and answers its error.
 func (s *Server) handle(rt *route) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, err := parse(r, rt)

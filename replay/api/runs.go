@@ -13,7 +13,7 @@ import (
 type RunItem struct {
 	store.Run
 	Class        store.Class  `json:"class"`
-	Live         bool         `json:"live"` // it has not ended
+	Live         bool         `json:"live"` // the run has not ended
 	Verification Verification `json:"verification"`
 	Doubt        *Doubt       `json:"doubt,omitempty"` // of a run by itself and of runs that are compared
 }
@@ -28,7 +28,7 @@ type RunDetail struct {
 	Derived  int                   `json:"derived_findings"`
 }
 
-// runsHandler answers what runs there are, and how they differ.
+// runsHandler lists and compares runs.
 type runsHandler struct {
 	runFinder
 	stories *stories
@@ -36,7 +36,7 @@ type runsHandler struct {
 	cursors cursors
 }
 
-// runMark is where a page of runs ended.
+// runMark is the end of a page of runs.
 type runMark struct {
 	ID    string    `json:"i"`
 	Start time.Time `json:"s"`

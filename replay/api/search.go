@@ -17,10 +17,10 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// searchFor is how long one page of a search may take.
+// searchFor bounds the time of one page of a search.
 const searchFor = 5 * time.Second
 
-// headMark is where a page of a search ended: everything before this place was looked at.
+// headMark is the end of a page of a search: everything before this position was examined.
 type headMark struct {
 	Time time.Time `json:"t"`
 	Run  string    `json:"r"`
@@ -34,18 +34,18 @@ func (m headMark) head() *store.Head { return &store.Head{Time: m.Time, Run: m.R
 // searchPage is a page of a search over runs.
 type searchPage struct {
 	store.Search
-	accept    func(store.Row) bool // what the store cannot ask for
-	accessLog bool                 // of access logs, and of nothing else
+	accept    func(store.Row) bool // the conditions that a store's query cannot express
+	accessLog bool                 // only in access logs
 	limit     int
 
 	rows    []store.Row
 	marks   []*store.Mark // of rows: see markers.of
 	bytes   int
 	next    *headMark // nil: there is no more
-	partial bool      // time was up: more may be found behind next
+	partial bool      // the time was over: next may have more
 }
 
-// searched reads what is looked for.
+// searched returns the search of a request.
 func searched(r *request) (p searchPage, err error) {
 	p = searchPage{accept: func(store.Row) bool { return true }}
 	p.Tenant = r.who.Scope()
@@ -72,7 +72,7 @@ func searched(r *request) (p searchPage, err error) {
 	return p, err
 }
 
-// sha256Of reads a hash as records have it.
+// sha256Of returns a hash in the form that records have.
 func sha256Of(text string) (string, error) {
 	text = strings.ToLower(text)
 	if raw, err := hex.DecodeString(text); text != "" && (err != nil || len(raw) != 32) {
@@ -81,7 +81,7 @@ func sha256Of(text string) (string, error) {
 	return text, nil
 }
 
-// inJSON is how text stands in a record's JSON.
+// inJSON returns the encoding of text in a record's JSON.
 func inJSON(text string) string {
 	enc, err := audit.Text(text).MarshalJSON()
 	if err != nil || len(enc) < 2 || enc[0] != '"' {
@@ -90,8 +90,8 @@ func inJSON(text string) string {
 	return string(enc[1 : len(enc)-1])
 }
 
-// argv narrows the search to commands whose line has this in it, whatever the case. The store
-// finds those with the longest word of it; the words are then put together as they were given.
+// argv narrows the search to commands whose line contains text, ignoring case. The store
+// finds those with its longest word; their whole lines are then compared.
 func (p *searchPage) argv(text string) error {
 	if len(p.Kinds) > 0 && !slices.Contains(p.Kinds, audit.KindExec) {
 		return bad("leave kind out", "argv is of the kind exec")
@@ -101,14 +101,14 @@ func (p *searchPage) argv(text string) error {
 	}
 	p.Kinds = []audit.Kind{audit.KindExec}
 	if p.Text = plainWord(text); p.Text == "" && p.From.IsZero() {
-		p.From = time.Unix(0, 0).UTC() // nothing of it stands in JSON as it is: all commands are looked at
+		p.From = time.Unix(0, 0).UTC() // no part of it is the same in JSON: all commands are examined
 	}
 	want := bytes.ToLower([]byte(text))
 	p.accept = func(row store.Row) bool { return bytes.Contains(bytes.ToLower([]byte(commandLine(row))), want) }
 	return nil
 }
 
-// plainWord is the longest stretch of text that stands in one argument, and in JSON as it is.
+// plainWord returns the longest part of text that lies in one argument and is the same in JSON.
 func plainWord(text string) string {
 	longest := ""
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) }) {
@@ -160,8 +160,8 @@ func (p *searchPage) run(ctx context.Context, src Source, who access.Principal) 
 	return nil
 }
 
-// owned reports whether the principal may see a row. Access logs are a host's, with events about all
-// tenants: accept picks those about the principal's tenant.
+// owned reports whether the principal may see a row. The access log of a host has events about all
+// tenants: accept selects those about the principal's tenant.
 func (p *searchPage) owned(row store.Row, who access.Principal) bool {
 	if strings.HasPrefix(row.Run, store.AccessPrefix) {
 		return p.accessLog
@@ -176,7 +176,7 @@ type searcher struct {
 	cursors cursors
 }
 
-// begin reads how much is wanted and where to begin.
+// begin sets the limit and the start of the page.
 func (s *searcher) begin(r *request, p *searchPage) (err error) {
 	if p.limit, err = r.limit(); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (s *searcher) begin(r *request, p *searchPage) (err error) {
 	return nil
 }
 
-// fill fills the page, and marks what is on it.
+// fill fills the page and marks its rows.
 func (s *searcher) fill(r *request, p *searchPage) error {
 	err := p.run(r.Context(), s.source, r.who)
 	if err == nil {
@@ -252,7 +252,7 @@ func (x *exact) hit(row store.Row, mark *store.Mark) {
 		Mark     *store.Mark    `json:"verification,omitempty"`
 	}{row.Run, row.Seq, row.Time, row.Kind, row.Observer, mark})
 	if err != nil {
-		panic(err) // a store has no times that JSON has not
+		panic(err) // times of a store always encode
 	}
 	x.buf = append(x.buf[:0], text[:len(text)-1]...)
 	x.buf = append(appendBody(x.buf, row), '}')
@@ -272,12 +272,12 @@ type FoundFinding struct {
 	Proc     string    `json:"proc,omitempty"`
 	Action   string    `json:"action,omitempty"`
 
-	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
+	Mark *store.Mark `json:"verification,omitempty"` // set if the record differs from what was signed, or if that cannot be determined
 }
 
 // findings lists the recorded findings of all runs, newest first.
 func (h *searchHandler) findings(w http.ResponseWriter, r *request) error {
-	p := searchPage{accept: func(row store.Row) bool { return row.Observer == audit.Host }} // a guest finds nothing
+	p := searchPage{accept: func(row store.Row) bool { return row.Observer == audit.Host }} // guests record no findings
 	p.Tenant, p.Rule, p.Kinds = r.who.Scope(), r.str("rule"), []audit.Kind{audit.KindFinding}
 	var err error
 	if p.From, p.To, err = r.dates(); err == nil {

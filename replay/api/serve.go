@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// headerFor, bodyFor and idleFor bound how long a client may take to ask.
+	// headerFor, bodyFor and idleFor bound how long a client may take to send a request.
 	headerFor, bodyFor, idleFor = 10 * time.Second, 30 * time.Second, 2 * time.Minute
 	// maxHeader bounds a request's headers, in bytes.
 	maxHeader = 64 << 10
-	// answerFor bounds how long a client may take to read an answer that is no file and no stream.
+	// answerFor bounds how long a client may take to read a response that is neither a file nor a stream.
 	answerFor = 2 * time.Minute
-	// endFor is how long requests have to end when the server does.
+	// endFor is how long requests may continue when the server ends.
 	endFor = 10 * time.Second
 )
 
-// Serve answers on l until ctx ends, with TLS where config is not nil. It then ends all streams,
-// waits a while for the rest, and returns nil; l is closed.
+// Serve serves on l until ctx ends, with TLS if config is not nil. It then ends all streams,
+// waits endFor for other requests, closes l and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
 	srv := &http.Server{
 		Handler: s, TLSConfig: config,
@@ -46,7 +46,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	rest, cancel := context.WithTimeout(context.Background(), endFor)
 	defer cancel()
 	err := srv.Shutdown(rest)
-	if err != nil { // who still reads is cut off
+	if err != nil { // clients that still read are disconnected
 		err = srv.Close()
 	}
 	<-ended
@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	return err
 }
 
-// deadline bounds how long the client may take for what is written next; 0: nothing is being written.
+// deadline bounds how long the client may take for what is written next; 0: no limit.
 // HTTP/2 ends a stream whose deadline is over even while no one writes.
 func deadline(rc *http.ResponseController, d time.Duration) error {
 	var at time.Time

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// fewLines is how much of the output a state has unless asked, and maxLines at the most.
+	// fewLines is the default number of lines of output in a state, and maxLines the maximum.
 	fewLines, maxLines = 10, 1000
-	// fewColumns is how wide a picture is unless asked, and maxColumns at the most.
+	// fewColumns is the default width of lanes, and maxColumns the maximum.
 	fewColumns, maxColumns = 1000, 8192
 )
 
@@ -33,7 +33,7 @@ type Lanes struct {
 	Doubt *Doubt `json:"doubt,omitempty"`
 }
 
-// stateHandler answers what a run's records add up to.
+// stateHandler serves what is derived from a run's records.
 type stateHandler struct {
 	runFinder
 	stories *stories
@@ -49,7 +49,7 @@ func (h *stateHandler) model(r *request) (*model, error) {
 	return h.stories.model(r.Context(), run)
 }
 
-// endOf is the last moment of a run, now while it goes on.
+// endOf is the end of a run, or now if it is live.
 func endOf(run store.Run, now time.Time) time.Time {
 	if run.End != nil {
 		return *run.End
@@ -80,8 +80,7 @@ func (h *stateHandler) state(w http.ResponseWriter, r *request) error {
 	return answer(w, State{m.StateAt(at, int(lines)), m.doubt})
 }
 
-// changes answers with what happened behind one instant and until another: what the state at from
-// does not have, and that at to has.
+// changes answers with what happened after from, up to and including to.
 func (h *stateHandler) changes(w http.ResponseWriter, r *request) error {
 	run, err := h.find(r)
 	if err != nil {
@@ -145,7 +144,7 @@ func (h *stateHandler) lanes(w http.ResponseWriter, r *request) error {
 	return answer(w, Lanes{m.Lanes(from, to, int(columns)), m.doubt})
 }
 
-// items answers with a list that a run's story has.
+// items answers with a list of a run's story.
 func items[T any](h *stateHandler, w http.ResponseWriter, r *request, of func(*model) []T) error {
 	m, err := h.model(r)
 	if err != nil {
@@ -185,10 +184,10 @@ func (h *stateHandler) findings(w http.ResponseWriter, r *request) error {
 	return items(h, w, r, func(m *model) []replay.Finding { return m.Findings().All() })
 }
 
-// outputBytes bounds the text of one answer; one piece is always there.
+// outputBytes bounds the text of one response, which has at least one piece.
 const outputBytes = 4 << 20
 
-// output answers with what the steps wrote, behind a record's seq.
+// output answers with the output of the steps after a seq.
 func (h *stateHandler) output(w http.ResponseWriter, r *request) error {
 	after, err := r.number("after", 0, store.MaxSeq)
 	if err != nil {

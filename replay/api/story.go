@@ -22,16 +22,16 @@ import (
 
 const (
 	defaultStoryBytes = 512 << 20
-	// storyAge is how long a run is answered from memory before it is read again: what was erased
-	// in the store is not in what is read then.
+	// storyAge is how long a run is served from memory before it is read again, so that records that were erased
+	// in the store disappear.
 	storyAge = 5 * time.Minute
-	// growEvery is how often a live run is asked for more.
+	// growEvery is how often a live run's new records are read.
 	growEvery = 200 * time.Millisecond
 	// readingsAtOnce bounds how many runs are read into memory at the same time.
 	readingsAtOnce = 4
-	// readFor bounds one reading.
+	// readFor bounds the time of one read.
 	readFor = time.Minute
-	// rowCost is what a record costs in memory beside its bytes, about.
+	// rowCost is the approximate memory of a record beside its bytes.
 	rowCost = 700
 )
 
@@ -39,20 +39,20 @@ const (
 //
 //	empty -- first question --> read -- the run has grown --> more is read
 //	   ^                         `-- older than storyAge --> empty
-//	   `-- too big: that is the answer from then on
+//	   `-- too big: all further requests fail
 type story struct {
-	turn chan struct{} // holds a token while no one reads; guards what follows but model
+	turn chan struct{} // holds a token unless a reader has it; guards the fields below except model
 	last uint64
 	size int64
-	full time.Time // when it was read from the begin
-	grew time.Time // when it was last asked for more
+	full time.Time // when it was read from the beginning
+	grew time.Time // when new records were last read
 	ends bool      // its run had ended then
 	err  error     // errTooBig
 
 	model atomic.Pointer[model]
 }
 
-// model is what a story answers from. All but the Story stays as it is.
+// model is the content of a story. Only the Story changes.
 type model struct {
 	*replay.Story
 	facts    audit.Lifecycle
@@ -62,16 +62,16 @@ type model struct {
 	steps    func() []replay.StepState // all of them; found out once
 }
 
-// stories keeps the runs that were asked for last, as far as memory goes.
+// stories caches the most recently used runs within a limit of memory.
 type stories struct {
 	hubs    *hubs
 	markers *markers
 	now     func() time.Time
-	ctx     context.Context // of the Server: a reading outlives the request that began it
+	ctx     context.Context // of the Server: a read outlives the request that began it
 	most    int64
 	reading chan struct{} // a token for each that is being read
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	held     *simplelru.LRU[runKey, *story]
 	heldSize map[runKey]int64
 	total    int64
@@ -83,12 +83,12 @@ func newStories(ctx context.Context, most int64, hubs *hubs, markers *markers, n
 	}
 	held, err := simplelru.NewLRU[runKey, *story](1<<16, nil)
 	if err != nil {
-		panic(err) // the size is good
+		panic(err) // the size is valid
 	}
 	return &stories{hubs: hubs, markers: markers, now: now, ctx: ctx, most: most, reading: make(chan struct{}, readingsAtOnce), held: held, heldSize: map[runKey]int64{}}
 }
 
-// errTooBig is the answer for a run that memory has no room for.
+// errTooBig is the error for a run that exceeds the limit of memory.
 func errTooBig() *access.Problem {
 	return access.NewProblem(http.StatusInsufficientStorage, "too-big", "the run has more records than this server may hold in memory",
 		"its records, search, exports and bundles work; custody timeline answers the rest, or raise the bound in host.yaml")
@@ -106,7 +106,7 @@ func (c *stories) of(key runKey) *story {
 	return st
 }
 
-// weigh notes how big a story has become, and drops the least recently used ones where memory is over its bound.
+// weigh records the size of a story, and drops the least recently used ones if the limit of memory is exceeded.
 func (c *stories) weigh(key runKey, st *story) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *stories) model(ctx context.Context, run store.Run) (*model, error) {
 	if m != nil && !st.stale(run) {
 		return m, nil
 	}
-	// A client that hangs up does not waste what was read: the next request finds it.
+	// If the client disconnects, the next request finds what was read.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
@@ -152,7 +152,7 @@ func (c *stories) model(ctx context.Context, run store.Run) (*model, error) {
 	return m, err
 }
 
-// stale reports whether the run may have records that the story has not.
+// stale reports whether the run may have records that the story lacks.
 func (st *story) stale(run store.Run) bool {
 	if run.End != nil {
 		return !st.ends || st.last < run.LastSeq
@@ -160,7 +160,7 @@ func (st *story) stale(run store.Run) bool {
 	return st.last < run.LastSeq || time.Since(st.grew) > growEvery
 }
 
-// grow reads what the story does not have yet. st is the caller's.
+// grow reads what the story lacks. The caller holds the token of st.
 func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) (*model, error) {
 	select {
 	case c.reading <- struct{}{}:
@@ -199,7 +199,7 @@ func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) 
 	return next, nil
 }
 
-// counted passes rows on, and learns from them what the Story does not say.
+// counted passes rows on, and collects from them what the Story does not have.
 func (c *stories) counted(st *story, m *model, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		for row, err := range rows {

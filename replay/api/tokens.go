@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// Tokens are the API's own; *access.Tokens is one.
+// Tokens administers API tokens; *access.Tokens implements it.
 type Tokens interface {
 	New(ctx context.Context, name, tenant string, role access.Role, ttl time.Duration) (text string, err error)
 	List() ([]access.Token, error)
@@ -21,7 +21,7 @@ type Tokens interface {
 type TokenRequest struct {
 	Name string      `json:"name"`
 	Role access.Role `json:"role"`
-	// TTLSeconds is how long it is good for; 0: 90 days.
+	// TTLSeconds is its lifetime; 0: 90 days.
 	TTLSeconds int64 `json:"ttl_seconds"`
 }
 

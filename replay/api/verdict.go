@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// What is known of a run's record, in the words of package store.
+// The states of verification, with the names of package store.
 const (
 	Holds     = string(store.Holds)
 	Fails     = string(store.Fails)
@@ -22,7 +22,7 @@ const (
 	Checking  = string(store.Checking)
 )
 
-// Verification is what a check of a run's record found.
+// Verification is the result of a check of a run's record.
 type Verification struct {
 	State  string        `json:"state"`
 	Name   string        `json:"name,omitempty"`   // of the finding, see docs/verify.md
@@ -32,7 +32,7 @@ type Verification struct {
 	Report *VerifyReport `json:"report,omitempty"`
 }
 
-// VerifyReport is what a check established, as far as it got.
+// VerifyReport is what a check proved before it ended or failed.
 type VerifyReport struct {
 	Records   uint64           `json:"records"`
 	Segments  uint64           `json:"segments"`
@@ -49,7 +49,7 @@ type VerifyReport struct {
 	Published *PublishedReport `json:"published,omitempty"`
 }
 
-// PublishedReport is what the host's log says.
+// PublishedReport is the state of the host's log.
 type PublishedReport struct {
 	Origin    string      `json:"origin"`
 	Size      uint64      `json:"size"` // entries
@@ -82,8 +82,8 @@ func reportOf(r proof.Report) *VerifyReport {
 	return v
 }
 
-// Judge puts the outcome of a check into words. What is neither a verdict nor a difference from
-// the log says nothing about the record.
+// Judge converts the error of a check to a Verification. An error that is neither a failed verification nor a difference from
+// the log leaves the record unverified.
 func Judge(report proof.Report, err error, at time.Time) Verification {
 	v := Verification{State: Holds, Text: "every record holds, from the first to the closing manifest", At: at, Report: reportOf(report)}
 	if err == nil {

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// checkedRuns is of how many runs the last verification is kept.
+	// checkedRuns is the number of runs whose last verification is kept.
 	checkedRuns = 10_000
-	// checkAgain is how long a verification is good for, checkSoon how long one that found nothing out is.
+	// checkAgain is how long a verification is valid, checkSoon how long one without a result is.
 	checkAgain, checkSoon = time.Hour, 10 * time.Minute
 	// checkFor bounds one verification.
 	checkFor = 10 * time.Minute
 	// waitForCheck is how long an answer waits for one.
 	waitForCheck = 8 * time.Second
-	// maxWanted bounds the runs that wait for one because someone asked.
+	// maxWanted bounds the runs whose requested verification waits.
 	maxWanted = 64
-	// lookEvery is how often the worker looks for runs that it has not checked, newest runs so many.
+	// lookEvery is how often the worker looks for runs that it has not checked, and how many of the newest it examines.
 	lookEvery, lookAt = 10 * time.Second, 200
 )
 
@@ -35,7 +35,7 @@ type runKey struct{ tenant, run string }
 
 func keyOf(run store.Run) runKey { return runKey{run.Tenant, run.ID} }
 
-// checked is a verification and what the run was like.
+// checked is a verification and the state of the run at that time.
 type checked struct {
 	Verification
 	report proof.Report
@@ -54,7 +54,7 @@ func (c checked) current(run store.Run, now time.Time) bool {
 
 func (c checked) about(run store.Run) bool { return c.events == run.Events && c.status == run.Status }
 
-// checks verifies runs, one at a time: those that someone asked for first, then the newest.
+// checks verifies runs, one at a time: first those that were requested, then the newest.
 //
 //	unchecked -- ask, or the worker's turn --> checking --> holds | fails | cannot
 //	    ^------------- the run has grown (not after fails) -------'
@@ -63,17 +63,17 @@ type checks struct {
 	source Source
 	now    func() time.Time
 	log    *slog.Logger
-	wake   chan struct{}   // has room for one: someone wants something
-	look   chan struct{}   // has room for one: there may be a run that no one has checked
+	wake   chan struct{}   // capacity 1: a verification was requested
+	look   chan struct{}   // capacity 1: there may be an unverified run
 	ended  <-chan struct{} // closed when the Server ends
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	known  *lru.Cache[runKey, checked]
 	wanted []*check
-	busy   *check // the one being checked
+	busy   *check // being checked
 }
 
-// check is a run that is to be checked; done is closed when it was.
+// check is the verification of a run; done is closed at its end.
 type check struct {
 	run  store.Run
 	done chan struct{}
@@ -82,12 +82,12 @@ type check struct {
 func newChecks(verify func(context.Context, store.Run) (proof.Report, error), source Source, now func() time.Time, log *slog.Logger, ended <-chan struct{}) *checks {
 	known, err := lru.New[runKey, checked](checkedRuns)
 	if err != nil {
-		panic(err) // the size is good
+		panic(err) // the size is valid
 	}
 	return &checks{verify: verify, source: source, now: now, log: log, ended: ended, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 }
 
-// of describes what is known of the run. A run that failed stays failed until another check finds otherwise.
+// of returns the last verification of the run. A run that failed stays failed until another check succeeds.
 func (c *checks) of(run store.Run) Verification {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *checks) pending(run store.Run) *check {
 	return nil
 }
 
-// ask has the run checked unless that was done lately; again asks for it in any case. What
-// it returns is closed when it is done.
+// ask requests a verification unless there is a current one; again requests it in any case. The
+// channel is closed at its end.
 func (c *checks) ask(run store.Run, again bool) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *checks) ask(run store.Run, again bool) (<-chan struct{}, error) {
 	return p.done, nil
 }
 
-// next takes the check whose turn it is, nil if there is none.
+// next returns the next requested check, nil if there is none.
 func (c *checks) next() *check {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +246,7 @@ func (c *checks) checkNewest(ctx context.Context) {
 	}
 }
 
-// rest waits, unless someone wants something.
+// rest waits until its time is over or a verification is requested.
 func (c *checks) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(min(max(d, 20*time.Millisecond), 10*time.Second))
 	defer timer.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/replay/views"
 )
 
-// ViewRequest is a view to be saved.
+// ViewRequest is the body of a request that saves a view.
 type ViewRequest struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -19,7 +19,7 @@ func (r *request) viewOwner() views.Owner {
 	return views.Owner{Tenant: r.who.Tenant, Via: r.who.Via, Name: r.who.Name}
 }
 
-// viewsHandler keeps the views of the page that people saved.
+// viewsHandler serves the saved views of the page.
 type viewsHandler struct{ shelf *views.Shelf } // nil: there are none
 
 func (h *viewsHandler) list(w http.ResponseWriter, r *request) error {
@@ -77,7 +77,7 @@ func (h *viewsHandler) read(r *request, q *ViewRequest) error {
 	return r.body(q)
 }
 
-// viewProblem describes what to answer where a view could not be kept.
+// viewProblem returns the response to an error of the shelf.
 func viewProblem(err error) error {
 	switch {
 	case errors.Is(err, views.ErrInvalid):

@@ -14,7 +14,7 @@ type idleListener struct {
 	net.Listener
 	after time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
 	open  int  // connections
 	ended bool // Close was called: the timer stays stopped

@@ -23,7 +23,7 @@ type observer struct {
 	run  string
 	emit func(context.Context, *audit.Event) error
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	step    string     // of which events are; empty between steps
 	procs   map[int]*process
 	dropped uint32

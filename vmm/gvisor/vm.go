@@ -39,7 +39,7 @@ type vm struct {
 	accept   sync.WaitGroup
 
 	done      chan struct{}
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	destroyed bool
 	err       error
 	observer  *observer // valid once observed is closed
