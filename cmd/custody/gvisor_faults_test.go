@@ -60,11 +60,12 @@ func below(pid int) []child {
 }
 
 // victims are what is killed while a run is under way; find returns the process, 0 while there is none.
+// The texts do not occur in custody's own arguments, which a child has until it executes its program.
 var victims = []struct {
 	name string
 	find func(custody int) int
 }{
-	{"runsc", func(custody int) int { return descendant(custody, " run ") }},
+	{"runsc", func(custody int) int { return descendant(custody, " run --pass-fd=") }},
 	{"the sentry", func(custody int) int { return descendant(custody, "runsc-sandbox") }},
 	{"the gofer", func(custody int) int { return descendant(custody, "runsc-gofer") }},
 	{"custody", func(custody int) int { return custody }},
