@@ -40,8 +40,26 @@ var shortfalls = []string{
 
 // Within returns nothing if bound allows all that p allows, and otherwise each rule of p that exceeds it. For each
 // destination and port, one rule of p must lie within one rule of bound: rules of bound are not combined. Credentials
-// and their masking are not compared.
-func (p *Policy) Within(bound *Policy) []*Excess {
+// and their masking are not compared: see Narrows.
+func (p *Policy) Within(bound *Policy) []*Excess { return p.beyond(bound, (*Rule).excess) }
+
+// Narrows is Within, and compares credentials too. A request must carry the same credential under both: with another one,
+// or with one of the guest's own, it could act for another account. Responses in which bound masks credentials must be
+// masked by p.
+func (p *Policy) Narrows(bound *Policy) []*Excess {
+	return p.beyond(bound, func(r *Rule, name string, limits []*Rule) *Excess {
+		if e := r.excess(name, limits); e != nil {
+			return e
+		}
+		if name != "" && !sameRules(p.Match(name), limits) {
+			return r.credentialExcess(name, limits)
+		}
+		return nil
+	})
+}
+
+// beyond returns each rule of p for which excess finds something.
+func (p *Policy) beyond(bound *Policy, excess func(r *Rule, name string, limits []*Rule) *Excess) []*Excess {
 	var list []*Excess
 	add := func(e *Excess) {
 		if e != nil && !slices.ContainsFunc(list, func(o *Excess) bool { return o.Rule.String() == e.Rule.String() }) {
@@ -51,7 +69,7 @@ func (p *Policy) Within(bound *Policy) []*Excess {
 	for _, name := range representatives(p, bound) {
 		limits := bound.Match(name)
 		for _, r := range p.Match(name) {
-			add(r.excess(name, limits))
+			add(excess(r, name, limits))
 		}
 	}
 	if p == nil {
@@ -62,7 +80,7 @@ func (p *Policy) Within(bound *Policy) []*Excess {
 		ranges = bound.prefixes
 	}
 	for _, r := range p.prefixes {
-		add(r.excess("", ranges))
+		add(excess(r, "", ranges))
 	}
 	return list
 }
@@ -106,6 +124,25 @@ func (r *Rule) excess(name string, limits []*Rule) *Excess {
 			what = fmt.Sprintf(what, port)
 		}
 		return &Excess{*r, name, nearest, what}
+	}
+	return nil
+}
+
+func sameRules(a, b []*Rule) bool {
+	return slices.EqualFunc(a, b, func(a, b *Rule) bool { return a.String() == b.String() })
+}
+
+// credentialExcess returns a rule of limits, which decide on the same name, that shares a port with r and has another
+// credential or masks more. Any of them counts: the one that decides on a request depends on its method and path.
+func (r *Rule) credentialExcess(name string, limits []*Rule) *Excess {
+	for _, limit := range limits {
+		switch {
+		case !slices.ContainsFunc(r.Ports, limit.hasPort):
+		case r.Credential != limit.Credential:
+			return &Excess{*r, name, limit, "the closest rule has another credential, or none"}
+		case limit.Redacts() && !r.Redacts():
+			return &Excess{*r, name, limit, "the closest rule masks credentials in responses"}
+		}
 	}
 	return nil
 }

@@ -95,6 +95,56 @@ func TestWithin(t *testing.T) {
 	}
 }
 
+func TestNarrows(t *testing.T) {
+	all := func(s ...string) []string { return s }
+	const carries = "a.com tcp/443 http credential=c"
+	for name, c := range map[string]struct {
+		project, bound []string
+		says           string // of the first excess; empty: it is within
+	}{
+		"the same":                    {all(carries), all(carries), ""},
+		"wider":                       {all("a.com tcp/443"), nil, "no rule allows this destination"},
+		"fewer requests":              {all(`a.com tcp/443 http methods=["GET"] credential=c`), all(carries), ""},
+		"no credential":               {all("a.com tcp/443 http redact=true"), all(carries), "another credential, or none (" + carries},
+		"a credential that is new":    {all(carries), all("a.com tcp/443 http"), "another credential, or none"},
+		"another credential":          {all("a.com tcp/443 http credential=d"), all(carries), "another credential, or none"},
+		"another name":                {all("b.com tcp/443 http", carries), all("b.com tcp/443 http", carries), ""},
+		"another port":                {all("a.com tcp/8443 http"), all("a.com tcp/8443 http", carries), ""},
+		"unmasked":                    {all("a.com tcp/443 http redact=false credential=c"), all(carries), "masks credentials in responses (" + carries},
+		"masked":                      {all("a.com tcp/443 http redact=true"), all("a.com tcp/443 http"), ""},
+		"below a name":                {all("x.a.com tcp/443 http"), all("*.a.com tcp/443 http credential=c"), "x.a.com tcp/443 http: the closest rule has another credential"},
+		"a rule of the bound within":  {all("*.a.com tcp/443 http"), all("*.a.com tcp/443 http", "x.a.com tcp/443 http credential=c"), "*.a.com tcp/443 http, for x.a.com: "},
+		"as mixed as the bound":       {all(`a.com tcp/443 http paths=["/a"]`, `a.com tcp/443 http redact=true`), all(`a.com tcp/443 http paths=["/a"]`, `a.com tcp/443 http redact=true`), ""},
+		"one of two that mask or not": {all(`a.com tcp/443 http paths=["/a"]`), all(`a.com tcp/443 http paths=["/a"]`, `a.com tcp/443 http redact=true`), "masks credentials"},
+		"a range":                     {all("8.8.0.0/16 udp/53 direct"), all("8.0.0.0/8 udp/53 direct"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := bound(t, c.project...).Narrows(bound(t, c.bound...))
+			switch {
+			case c.says == "" && len(got) > 0:
+				t.Errorf("beyond: %v", got[0])
+			case c.says != "" && (len(got) == 0 || !strings.Contains(got[0].Error(), c.says)):
+				t.Errorf("got %v, want %q", got, c.says)
+			}
+		})
+	}
+}
+
+// carried returns, by the slow decision, the credential that a request gets and whether its response is masked, under the
+// first of the rules that allow it.
+func carried(rules []Rule, q Question) (credential string, masked bool) {
+	closest := -1
+	for _, r := range rules {
+		closest = max(closest, closeness(r.Pattern.String(), q.Name))
+	}
+	for _, r := range rules {
+		if closeness(r.Pattern.String(), q.Name) == closest && slowRule(r, q) {
+			return r.Credential, r.Redacts()
+		}
+	}
+	return "", false
+}
+
 // wider makes a rule that allows what r does, or nearly so.
 func (p *picks) wider(t testing.TB, r Rule) Rule {
 	w := r
@@ -113,13 +163,30 @@ func (p *picks) wider(t testing.TB, r Rule) Rule {
 	}
 	switch {
 	case p.n(3) == 0:
-		w.HTTP = nil
+		w.HTTP, w.Credential = nil, ""
 	case r.HTTP == nil && r.Mode != Direct && p.n(3) == 0:
 		w.HTTP = &HTTP{}
 	case r.HTTP != nil && p.n(2) == 0:
-		w.HTTP = &HTTP{Methods: append(some(p, someMethods), r.HTTP.Methods...), Paths: r.HTTP.Paths}
+		w.HTTP = &HTTP{Methods: append(some(p, someMethods), r.HTTP.Methods...), Paths: r.HTTP.Paths, Redact: r.HTTP.Redact}
+		if p.n(4) == 0 {
+			w.HTTP.Redact = new(bool)
+			*w.HTTP.Redact = !r.Redacts()
+		}
 	}
 	return w
+}
+
+// credential gives a rule for requests a credential, or a setting of its own for masking.
+func (p *picks) credential(r Rule) Rule {
+	if r.HTTP == nil || r.Mode == Direct {
+		return r
+	}
+	if masks := p.n(6); masks < 2 {
+		redact := masks == 0
+		r.HTTP.Redact = &redact
+	}
+	r.Credential = []string{"", "", "c", "d"}[p.n(4)]
+	return r
 }
 
 // gathered makes a policy of the rules that do not contradict each other.
@@ -149,22 +216,29 @@ func opaque(rules []Rule) []Rule {
 func within(t testing.TB, p *picks) (accepted, asked bool) {
 	var mine, theirs []Rule
 	for range 1 + p.n(3) {
-		r := p.rule(t)
+		r := p.credential(p.rule(t))
 		mine = append(mine, r)
 		if p.n(8) > 0 {
 			theirs = append(theirs, p.wider(t, r))
 		}
 	}
 	for range p.n(3) {
-		theirs = append(theirs, p.rule(t))
+		theirs = append(theirs, p.credential(p.rule(t)))
 	}
 	project, limit := gathered(mine...), gathered(theirs...)
 	if excess := project.Within(project); excess != nil {
 		t.Fatalf("a policy is not within itself: %v\n%s", excess, project)
 	}
+	if excess := project.Narrows(project); excess != nil {
+		t.Fatalf("a policy does not narrow itself: %v\n%s", excess, project)
+	}
+	if project.Narrows(limit) == nil && project.Within(limit) != nil {
+		t.Fatalf("\n%s\nnarrows, and is not within\n%s", project, limit)
+	}
 	if project.Within(limit) != nil {
 		return false, false
 	}
+	strict := project.Narrows(limit) == nil
 	check := func(q Question, rules, limits []Rule) {
 		if allow, _ := slowDecide(rules, q); !allow {
 			return
@@ -172,6 +246,13 @@ func within(t testing.TB, p *picks) (accepted, asked bool) {
 		asked = true
 		if allow, _ := slowDecide(limits, q); !allow {
 			t.Fatalf("%+v %+v is allowed by\n%s\nand not by\n%s", q, q.Request, project, limit)
+		}
+		if !strict || q.Name == "" || q.Request == nil {
+			return
+		}
+		got, masked := carried(rules, q)
+		if want, must := carried(limits, q); got != want || must && !masked {
+			t.Fatalf("%+v %+v carries %q, masked %v, by\n%s\nand %q, masked %v, by\n%s", q, q.Request, got, masked, project, want, must, limit)
 		}
 	}
 	for range 200 {
