@@ -40,6 +40,8 @@ func (e *Error) Error() string {
 // an error about a value has the value's position.
 type reader struct {
 	file string // as errors name it
+	// at, if it is set, gets the lines and columns of keys, such as limits.cpus.
+	at map[string][2]int
 }
 
 func (r *reader) err(n ast.Node, message, hint string) error {
@@ -175,6 +177,9 @@ func (r *reader) mapping(n ast.Node, what string, known fields) error {
 		read, ok := known[e.key]
 		if !ok {
 			return r.unknown(e, what, known)
+		}
+		if t := e.at.GetToken(); r.at != nil && t != nil && t.Position != nil {
+			r.at[strings.TrimPrefix(what+"."+e.key, "the file.")] = [2]int{t.Position.Line, t.Position.Column}
 		}
 		if err := read(e.value); err != nil {
 			return err

@@ -153,11 +153,15 @@ func (f *File) Policy() (*netpolicy.Policy, error) { return netpolicy.New(f.Egre
 // Parse parses a file's contents; errors contain name.
 func Parse(name string, b []byte) (File, error) {
 	d := &decoder{reader: &reader{file: name}}
+	return d.decode(b, Default())
+}
+
+// decode parses a file whose keys replace the values in f.
+func (d *decoder) decode(b []byte, f File) (File, error) {
 	body, err := d.document(b)
 	if err != nil {
 		return File{}, err
 	}
-	f := Default()
 	f.SHA256 = fmt.Sprintf("%x", sha256.Sum256(b))
 	if err := d.top(&f, body); err != nil {
 		return File{}, err
@@ -168,7 +172,7 @@ func Parse(name string, b []byte) (File, error) {
 		}
 	}
 	if _, err := f.Policy(); err != nil {
-		return File{}, ruleError(name, err)
+		return File{}, ruleError(d.file, err)
 	}
 	if err := d.checkEnv(&f); err != nil {
 		return File{}, err

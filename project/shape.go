@@ -49,9 +49,12 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"egress": func(n ast.Node) error {
 			return ruleDecoder{reader: d.reader, credential: d.credential}.rules(&f.Egress, n)
 		},
-		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
-		"secrets":   func(n ast.Node) error { return secretDecoder{d.reader}.all(&f.Secrets, n) },
-		"env":       func(n ast.Node) error { return d.env(n, &f.Env) },
+		"resolvers": func(n ast.Node) error {
+			f.Resolvers = nil
+			return d.texts(n, "resolvers", &f.Resolvers, resolver)
+		},
+		"secrets": func(n ast.Node) error { return secretDecoder{d.reader}.all(&f.Secrets, n) },
+		"env":     func(n ast.Node) error { return d.env(n, &f.Env) },
 		"anomaly": func(n ast.Node) error {
 			return d.checked(n, "anomaly", (*string)(&f.Anomaly), oneOf(string(Revoke), string(Freeze), string(End)))
 		},
