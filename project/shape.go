@@ -209,3 +209,6 @@ func oneOf(list ...string) func(string) string {
 		return "give " + strings.Join(list, " or ")
 	}
 }
+
+// ValidName reports whether a project can have the name.
+func ValidName(s string) bool { return label(s) == "" }
