@@ -1,15 +1,8 @@
 package cell
 
-import (
-	"golang.org/x/net/bpf"
-	"golang.org/x/sys/unix"
-)
+import "github.com/custody-project/custody/internal/seccomp"
 
-const (
-	elfMachine = uint16(183)
-	auditArch  = unix.AUDIT_ARCH_AARCH64
-	x32Bit     = 0x40000000 // no call of this architecture reaches it
-)
+const elfMachine = uint16(183)
 
 // reaperCode calls ppoll(NULL, 0, NULL, NULL, 0) for ever:
 //
@@ -19,7 +12,5 @@ var reaperCode = []byte{
 	0x04, 0x00, 0x80, 0xd2, 0x28, 0x09, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xf9, 0xff, 0xff, 0x17,
 }
 
-var archDenied []uint32
-
 // archRules adds rules for calls that only this architecture has: none.
-func archRules(map[uint32][]bpf.Instruction) {}
+func archRules(seccomp.Rules) {}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/internal/seccomp"
 )
 
 // These tests run programs on this machine, as root, without a VM; what a
@@ -264,44 +265,44 @@ func TestFilter(t *testing.T) {
 	for nr := uint32(0); nr < lastCall+100; nr++ {
 		for _, args := range [][3]uint32{{}, {unix.AF_INET, 1, 0}, {unix.AF_NETLINK, 3, 0}, {unix.AF_NETLINK, 3, 9}, {unix.AF_VSOCK}, {unix.AF_PACKET}, {unix.CLONE_NEWUSER}, {unix.CLONE_NEWNS | 17}, {unix.CLONE_FILES},
 			{3, unix.F_SETFL, unix.O_DIRECT}, {3, unix.F_SETFL, unix.O_APPEND}, {3, unix.F_GETFL, unix.O_DIRECT}, {3, unix.O_DIRECT | unix.O_RDWR, 0}, {3, 0, unix.O_DIRECT}} {
-			if got, want := runFilter(t, vm, auditArch, nr, args), oracle(nr, args); got != want {
+			if got, want := runFilter(t, vm, seccomp.Arch, nr, args), oracle(nr, args); got != want {
 				t.Fatalf("call %d %v: got %#x, want %#x", nr, args, got, want)
 			}
 		}
 	}
-	if got := runFilter(t, vm, unix.AUDIT_ARCH_I386, 20, [3]uint32{}); got != verdictKill {
+	if got := runFilter(t, vm, unix.AUDIT_ARCH_I386, 20, [3]uint32{}); got != seccomp.Kill {
 		t.Errorf("32-bit call: %#x", got)
 	}
-	for _, nr := range []uint32{x32Bit, x32Bit + 39, 0xffffffff} {
-		if got := runFilter(t, vm, auditArch, nr, [3]uint32{}); got != verdictPerm {
+	for _, nr := range []uint32{seccomp.X32Bit, seccomp.X32Bit + 39, 0xffffffff} {
+		if got := runFilter(t, vm, seccomp.Arch, nr, [3]uint32{}); got != seccomp.Perm {
 			t.Errorf("call %#x: %#x", nr, got)
 		}
 	}
 }
 
 func oracle(nr uint32, args [3]uint32) uint32 {
-	for _, d := range append(append([]uint32{}, denied...), archDenied...) {
+	for _, d := range seccomp.Administrative() {
 		if nr == d {
-			return verdictPerm
+			return seccomp.Perm
 		}
 	}
 	switch {
 	case nr > lastCall, nr == unix.SYS_CLONE3, nr == unix.SYS_OPENAT2:
-		return verdictNoSys
+		return seccomp.NoSys
 	case nr == unix.SYS_OPENAT && args[2]&unix.O_DIRECT != 0,
 		runtime.GOARCH == "amd64" && nr == 2 && args[1]&unix.O_DIRECT != 0, // open(2)
 		nr == unix.SYS_FCNTL && args[1] == unix.F_SETFL && args[2]&unix.O_DIRECT != 0:
 		return verdictInval
 	case nr == unix.SYS_CLONE || nr == unix.SYS_UNSHARE:
-		if args[0]&newNamespaces != 0 {
-			return verdictPerm
+		if args[0]&seccomp.NewNamespaces != 0 {
+			return seccomp.Perm
 		}
 	case nr == unix.SYS_SOCKET:
 		if d := args[0]; d != unix.AF_UNIX && d != unix.AF_INET && d != unix.AF_INET6 && !(d == unix.AF_NETLINK && args[2] == unix.NETLINK_ROUTE) {
 			return verdictNoAF
 		}
 	}
-	return verdictAllow
+	return seccomp.Allow
 }
 
 // runFilter gives the filter a struct seccomp_data. The bpf package reads big-endian words, the kernel native ones.
@@ -311,10 +312,10 @@ func runFilter(t *testing.T, vm *bpf.VM, arch, nr uint32, args [3]uint32) uint32
 	put := func(off int, v uint32) {
 		data[off], data[off+1], data[off+2], data[off+3] = byte(v>>24), byte(v>>16), byte(v>>8), byte(v)
 	}
-	put(offsetNr, nr)
-	put(offsetArch, arch)
+	put(seccomp.OffsetNr, nr)
+	put(seccomp.OffsetArch, arch)
 	for i, a := range args {
-		put(offsetArgs+8*i, a)
+		put(seccomp.OffsetArgs+8*i, a)
 	}
 	n, err := vm.Run(data)
 	if err != nil {
