@@ -30,10 +30,6 @@ type jail struct {
 	maxFile int64               // size limit of files that it writes, in bytes; 0: no limit
 }
 
-// jailRoot is where the root directory is mounted, in the process's own mount
-// namespace. On the host it stays an empty directory.
-const jailRoot = "/run/custody/jail"
-
 // process is a started process. The thread that started it waits for it: the kernel kills the
 // process when that thread ends (PR_SET_PDEATHSIG), and so when Custody ends.
 type process struct {
@@ -45,9 +41,6 @@ type process struct {
 
 // start starts the process and returns when it is running.
 func (j jail) start() (*process, error) {
-	if err := os.MkdirAll(jailRoot, 0o700); err != nil {
-		return nil, err
-	}
 	p := &process{waited: make(chan struct{})}
 	started := make(chan error, 1)
 	confine.OffMainThread(func() {
@@ -140,13 +133,7 @@ func (j jail) limit(pid int) error {
 // enter moves the calling thread into the jail's mount namespace and root, and sets no_new_privs and
 // the seccomp filter of openHandler. A child inherits all of this.
 func (j jail) enter(p *process) error {
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("unshare mount namespace (Custody must run as root): %w", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := j.buildRoot(); err != nil {
+	if err := j.root().Enter(); err != nil {
 		return err
 	}
 	if err := confine.LeaveKeyring(); err != nil {
@@ -167,86 +154,28 @@ func (j jail) enter(p *process) error {
 	return nil
 }
 
-func (j jail) buildRoot() error {
-	if err := unix.Mount("jail", jailRoot, "tmpfs", unix.MS_NOSUID, "size=1m,mode=755"); err != nil {
-		return fmt.Errorf("mount the jail's root: %w", err)
+// root returns the jail's root directory.
+func (j jail) root() confine.Root {
+	r := confine.Root{Links: []string{"lib", "lib64"}}
+	add := func(path, name string, flags uintptr) {
+		r.Binds = append(r.Binds, confine.Bind{Path: path, Name: name, Flags: unix.MS_NOSUID | flags, Optional: true})
 	}
-	binds := []string{j.binary, "/usr/share/qemu", "/usr/share/seabios", "/etc/ld.so.cache"}
-	binds = append(binds, libraryDirs()...)
-	for _, path := range binds {
-		if err := bind(path, path, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV); err != nil {
-			return err
-		}
+	for _, path := range append([]string{j.binary, "/usr/share/qemu", "/usr/share/seabios", "/etc/ld.so.cache"}, libraryDirs()...) {
+		add(path, path, unix.MS_RDONLY|unix.MS_NODEV)
 	}
-	for target, path := range j.binds {
-		if err := bind(path, target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
-			return err
-		}
+	for name, path := range j.binds {
+		add(path, name, unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOEXEC)
 	}
 	for _, path := range []string{"/dev/null", "/dev/urandom"} {
-		if err := bind(path, path, unix.MS_NOSUID|unix.MS_NOEXEC); err != nil {
-			return err
-		}
+		add(path, path, unix.MS_NOEXEC)
 	}
-	for _, link := range []string{"lib", "lib64"} {
-		if to, err := os.Readlink("/" + link); err == nil {
-			if err := os.Symlink(to, filepath.Join(jailRoot, link)); err != nil {
-				return err
-			}
-		}
-	}
-	return changeRoot()
+	return r
 }
 
 // libraryDirs are where the dynamic linker finds QEMU's libraries.
 func libraryDirs() []string {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	return []string{"/usr/lib/" + triplet, "/usr/lib64", "/lib/" + triplet, "/lib64"}
-}
-
-// bind mounts a path of the host in the jail as name. It does nothing if the path does not exist on the host, or if
-// the path or its parent directory is a symbolic link.
-func bind(path, name string, flags uintptr) error {
-	parent, err := os.Lstat(filepath.Dir(path))
-	if err != nil || (parent.Mode()&os.ModeSymlink != 0) {
-		return nil
-	}
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&os.ModeSymlink != 0 {
-		return nil
-	}
-	target := filepath.Join(jailRoot, name)
-	if info.IsDir() {
-		err = os.MkdirAll(target, 0o755)
-	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
-		err = os.WriteFile(target, nil, 0o644)
-	}
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount(path, target, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind %s into the jail: %w", path, err)
-	}
-	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
-		return fmt.Errorf("restrict %s in the jail: %w", path, err)
-	}
-	return nil
-}
-
-func changeRoot() error {
-	if err := unix.Mount("", jailRoot, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID, ""); err != nil {
-		return fmt.Errorf("make the jail's root read-only: %w", err)
-	}
-	if err := unix.Chdir(jailRoot); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot into the jail: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leave the host's root: %w", err)
-	}
-	return unix.Chdir("/")
 }
 
 // killTimeout bounds the wait for a killed process. A process in a system call that hangs,
