@@ -264,7 +264,7 @@ func TestNothingIsLeft(t *testing.T) {
 			f, err := pool.Take(t.Context(), Options{})
 			must(t, err)
 			enforce(t, f, everywhere("tcp/7000")...)
-			programs = append(programs, programsOf(t, f.space)...)
+			programs = append(programs, programsOf(t, f.own().space)...)
 			all = append(all, f)
 		}
 		var closing sync.WaitGroup

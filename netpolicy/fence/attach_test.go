@@ -42,8 +42,8 @@ func onEach(t *testing.T, run func(t *testing.T, way attacher, peer netip.Addr))
 func TestAttachPrefersTCX(t *testing.T) {
 	t.Parallel()
 	f, _ := newFence(t, nil)
-	must(t, f.space.in(func() error {
-		tcx, clsact, err := attached(f.index, true)
+	must(t, f.own().space.in(func() error {
+		tcx, clsact, err := attached(f.own().index, true)
 		if err == nil && (len(tcx) > 0) != hasTCX() || len(tcx)+len(clsact) != 1 {
 			err = fmt.Errorf("TCX %v, clsact %v", tcx, clsact)
 		}

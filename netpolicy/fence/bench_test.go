@@ -30,10 +30,10 @@ func learned(b *testing.B, d *differential, n int) {
 			a = netpolicy.FirstSynthetic
 		}
 		t := targetOf(a, netpolicy.Port{Proto: "tcp", Number: uint16(443 + i/60_000)})
-		must(b, d.fence.maps.Permits.Put(t, programsPermit{Id: 2}))
+		must(b, d.fence.filters.maps.Permits.Put(t, programsPermit{Id: 2}))
 		a = a.Next()
 	}
-	must(b, d.fence.maps.Ids.Put(uint32(2), uint32(1)))
+	must(b, d.fence.filters.maps.Ids.Put(uint32(2), uint32(1)))
 }
 
 // BenchmarkPolicyProgram measures the programs that filter the guest's packets, gates included, with the kernel's test
@@ -46,17 +46,17 @@ func BenchmarkPolicyProgram(b *testing.B) {
 	denied := packet{proto: protoTCP, peer: netip.MustParseAddr("93.184.216.34"), guestPort: 1000, peerPort: 443, flags: 2}
 	for _, n := range []int{10, 1000, 100_000} {
 		learned(b, d, n)
-		_, err := d.fence.maps.FromGuest.Run(&ebpf.RunOptions{Data: fresh.frame()})
+		_, err := d.fence.filters.maps.FromGuest.Run(&ebpf.RunOptions{Data: fresh.frame()})
 		must(b, err)
 		for name, c := range map[string]struct {
 			prog  *ebpf.Program
 			frame []byte
 			want  uint32
 		}{
-			"allowed": {d.fence.gates.FromGuestGate, established.frame(), 0},
-			"inbound": {d.fence.gates.ToGuestGate, inbound(established).frame(), 0},
-			"denied":  {d.fence.gates.FromGuestGate, denied.frame(), 2},
-			"nothing": {d.fence.maps.FromUplink, established.frame(), 0}, // the cost of the test run itself
+			"allowed": {d.fence.own().gates.FromGuestGate, established.frame(), 0},
+			"inbound": {d.fence.own().gates.ToGuestGate, inbound(established).frame(), 0},
+			"denied":  {d.fence.own().gates.FromGuestGate, denied.frame(), 2},
+			"nothing": {d.fence.filters.maps.FromUplink, established.frame(), 0}, // the cost of the test run itself
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				ret, per, err := c.prog.Benchmark(c.frame, max(b.N, 1), nil)
@@ -78,10 +78,10 @@ func inbound(p packet) packet {
 func (f *Fence) passAll(b *testing.B) (back func()) {
 	b.Helper()
 	var links []link.Link
-	must(b, f.space.in(func() error {
+	must(b, f.own().space.in(func() error {
 		for _, where := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 			l, err := link.AttachTCX(link.TCXOptions{
-				Interface: lookup(b, f.space, tapName).Attrs().Index, Program: f.maps.FromUplink, Attach: where, Anchor: link.Head(),
+				Interface: lookup(b, f.own().space, tapName).Attrs().Index, Program: f.filters.maps.FromUplink, Attach: where, Anchor: link.Head(),
 			})
 			if err != nil {
 				return err
@@ -261,7 +261,10 @@ func BenchmarkEnforce(b *testing.B) {
 		began, next := time.Now(), f.generation+1
 		effect := make(chan time.Duration)
 		go func() {
-			for n := uint32(0); n != next; must(b, f.maps.Generation.Get(&n)) {
+			for n := uint32(0); n != next; {
+				var err error
+				n, err = f.filters.maps.inForce()
+				must(b, err)
 				time.Sleep(100 * time.Microsecond)
 			}
 			effect <- time.Since(began)

@@ -56,17 +56,17 @@ func (d *differential) forgetFlows() {
 	var keys []programsFlowKey
 	must(d.t, f.ledger.each(func(k programsFlowKey, _ *programsFlow) { keys = append(keys, k) }))
 	for _, k := range keys {
-		must(d.t, f.maps.Flows.Delete(k))
+		must(d.t, f.filters.maps.Flows.Delete(k))
 	}
 	clear(f.ledger.dying)
 	var ids []programsDatagramKey
 	var id programsDatagramKey
 	var ignored programsDatagram
-	for all := f.maps.Datagrams.Iterate(); all.Next(&id, &ignored); {
+	for all := f.filters.maps.Datagrams.Iterate(); all.Next(&id, &ignored); {
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		must(d.t, f.maps.Datagrams.Delete(id))
+		must(d.t, f.filters.maps.Datagrams.Delete(id))
 	}
 }
 
@@ -88,9 +88,9 @@ func (d *differential) send(frame []byte, out bool) {
 	if !runs(frame) {
 		return
 	}
-	prog, want := d.fence.maps.ToGuest, 0
+	prog, want := d.fence.filters.maps.ToGuest, 0
 	if out {
-		prog = d.fence.maps.FromGuest
+		prog = d.fence.filters.maps.FromGuest
 	}
 	ret, err := prog.Run(&ebpf.RunOptions{Data: frame})
 	must(d.t, err)
@@ -99,7 +99,7 @@ func (d *differential) send(frame []byte, out bool) {
 	} else {
 		want = d.oracle.toGuest(frame)
 	}
-	totals, err := d.fence.maps.totals()
+	totals, err := d.fence.filters.maps.totals()
 	must(d.t, err)
 	got := 0
 	for why := range totals {

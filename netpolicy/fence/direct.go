@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -15,38 +17,40 @@ var errNoUplink = errors.New("direct flows have no uplink: the policy change tha
 // maxNamed bounds the number of host addresses that rules may name.
 const maxNamed = 256
 
+var errManyNamed = fmt.Errorf("more than %d single addresses are named: write them as ranges", maxNamed)
+
 // direct manages the uplink for direct flows, which exists while the policy has direct rules. It is guarded by its
 // fence's mu.
 type direct struct {
-	space, host *space
-	gates       *gates
-	maps        *programs
-	marks       marks
-	inject      *injector
-	permits     *permitTable
-	uplink      *uplink      // nil unless the policy has direct rules
-	named       []netip.Addr // single addresses that the policy names; empty without an uplink
+	namespace namespace
+	host      *netlink.Handle
+	filters   *Filters
+	inject    *injector
+	permits   *permitTable
+	connected bool         // there is an uplink
+	named     []netip.Addr // single addresses that the policy names; empty without an uplink
 }
 
 // connect makes or removes the uplink, depending on the policy.
-func (d *direct) connect(ctx context.Context, g netpolicy.Generation) (err error) {
+func (d *direct) connect(ctx context.Context, g netpolicy.Generation) error {
 	p := g.Policy
 	switch {
-	case !p.HasDirect() && d.uplink != nil:
-		u := d.uplink
-		d.uplink, d.named = nil, nil
+	case !p.HasDirect() && d.connected:
+		d.connected, d.named = false, nil
 		d.inject.closeUplink()
-		return u.close(d.marks)
-	case p.HasDirect() && d.uplink == nil:
-		if d.uplink, err = newUplink(ctx, d.space, d.host, d.gates, d.maps, d.marks, g.Number); err != nil {
-			d.uplink = nil
+		return d.namespace.Disconnect()
+	case p.HasDirect() && !d.connected:
+		raw4, raw6, err := d.namespace.Connect(ctx, g.Number)
+		if err != nil {
 			return fmt.Errorf("make the uplink for direct rules: %w", hint(err))
 		}
-		if err := d.space.in(d.inject.openUplink); err != nil {
+		d.inject.openUplink(raw4, raw6)
+		d.connected = true
+		if err := d.filters.admit(fromUplink); err != nil {
 			return err
 		}
 	}
-	if d.uplink == nil {
+	if !d.connected {
 		return nil
 	}
 	if err := d.setNamed(d.namedBy(p)); err != nil {
@@ -82,7 +86,7 @@ func (d *direct) name(addr netip.Addr, p Permit) error {
 	switch {
 	case p.Via != netpolicy.Direct || slices.Contains(d.named, addr):
 		return nil
-	case d.uplink == nil:
+	case !d.connected:
 		return errNoUplink
 	}
 	v := netpolicy.Decide(d.permits.policy, netpolicy.Question{Name: p.Name, Addr: addr, Port: p.Port, Via: p.Via})
@@ -96,7 +100,7 @@ func (d *direct) setNamed(named []netip.Addr) error {
 	slices.SortFunc(named, netip.Addr.Compare)
 	named = slices.Compact(named)
 	if len(named) > maxNamed {
-		return fmt.Errorf("more than %d single addresses are named: write them as ranges", maxNamed)
+		return errManyNamed
 	}
 	if slices.Equal(named, d.named) {
 		return nil
@@ -104,7 +108,7 @@ func (d *direct) setNamed(named []netip.Addr) error {
 	if err := d.keep(named); err != nil {
 		return err
 	}
-	if err := d.uplink.guard.write(named, d.uplink.forwarding.opened()); err != nil {
+	if err := d.namespace.Guard(named); err != nil {
 		return err
 	}
 	d.named = named

@@ -148,7 +148,7 @@ func TestDirectDoesNotReachTheHost(t *testing.T) {
 	g := newGuest(t, f)
 	echo(t, host.listen(t, "tcp", ":7000"))
 	var inside net.Listener
-	must(t, other.space.in(func() (err error) { inside, err = net.Listen("tcp", ":7000"); return err }))
+	must(t, other.own().space.in(func() (err error) { inside, err = net.Listen("tcp", ":7000"); return err }))
 	echo(t, inside)
 	dial := func(addr netip.Addr) error {
 		return g.in(func() error {
@@ -171,8 +171,8 @@ func TestDirectDoesNotReachTheHost(t *testing.T) {
 		}
 	}
 	for _, addr := range []netip.Addr{
-		hostAddr4, hostAddr6, f.direct.uplink.addr(uplinks4, 0), f.direct.uplink.addr(uplinks6, 0), f.direct.uplink.addr(uplinks4, 1), f.direct.uplink.addr(uplinks6, 1),
-		other.direct.uplink.addr(uplinks4, 0), other.direct.uplink.addr(uplinks6, 0), other.direct.uplink.addr(uplinks4, 1), other.direct.uplink.addr(uplinks6, 1),
+		hostAddr4, hostAddr6, f.own().uplink.addr(uplinks4, 0), f.own().uplink.addr(uplinks6, 0), f.own().uplink.addr(uplinks4, 1), f.own().uplink.addr(uplinks6, 1),
+		other.own().uplink.addr(uplinks4, 0), other.own().uplink.addr(uplinks6, 0), other.own().uplink.addr(uplinks4, 1), other.own().uplink.addr(uplinks6, 1),
 	} {
 		denied(addr)
 	}
@@ -233,7 +233,7 @@ func blind(t *testing.T, f *Fence) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p := range f.permits.kept.now {
-		must(t, f.maps.Kept.Delete(keptKey(p)))
+		must(t, f.filters.maps.Kept.Delete(keptKey(p)))
 	}
 }
 
@@ -387,8 +387,8 @@ func TestUplinkComesAndGoes(t *testing.T) {
 			t.Errorf("with a direct rule the host has\n%s", got)
 		}
 		second, _ := newFence(t, host, everywhere("tcp/7000")...)
-		if second.direct.uplink.name != "cust1" {
-			t.Errorf("the second uplink is %s", second.direct.uplink.name)
+		if second.own().uplink.name != "cust1" {
+			t.Errorf("the second uplink is %s", second.own().uplink.name)
 		}
 		enforce(t, f, allow("shop.example"))
 		enforce(t, second, allow("shop.example"))
@@ -413,12 +413,12 @@ func TestSweepRemovesUplinksOfKilled(t *testing.T) {
 		t.Errorf("with a live sandbox Sweep changed\n%s\nto\n%s", with, got)
 	}
 	alive, _ := newFence(t, host, everywhere("tcp/7000")...)
-	must(t, dead.direct.uplink.guard.close())
+	must(t, dead.own().uplink.guard.close())
 	sweep()
 	if got := hostState(t, host); strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust1") || got == before {
 		t.Errorf("with one dead and one alive the host has\n%s", got)
 	}
-	must(t, alive.direct.uplink.guard.close())
+	must(t, alive.own().uplink.guard.close())
 	sweep()
 	if got := hostState(t, host); got != before {
 		t.Errorf("the host was\n%s\nand is\n%s", before, got)

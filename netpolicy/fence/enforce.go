@@ -28,13 +28,13 @@ func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, er
 	case g.Number <= f.generation:
 		return nil, fmt.Errorf("enforce generation %d: %d is already in force", g.Number, f.generation)
 	}
-	err := errors.Join(f.permits.setRanges(g.Policy), f.permits.revisit(g.Policy))
+	err := errors.Join(f.permits.setRanges(g.Policy, f.namespace.Ranges), f.permits.revisit(g.Policy))
 	if g.Policy.HasDirect() {
 		err = errors.Join(err, f.direct.keep(f.direct.namedBy(g.Policy)))
 	}
-	err = errors.Join(err, f.maps.Generation.Set(g.Number))
-	if g.Policy.HasDirect() && f.direct.uplink != nil { // waiting fragments arrived under the old generation
-		err = errors.Join(err, f.space.writeTable(f.marks, g.Number))
+	err = errors.Join(err, f.filters.maps.setGeneration(g.Number))
+	if g.Policy.HasDirect() && f.direct.connected { // waiting fragments arrived under the old generation
+		err = errors.Join(err, f.namespace.Fragments(g.Number))
 	}
 	if err != nil {
 		f.seal()
@@ -66,7 +66,5 @@ func (f *Fence) nudge() {
 
 // seal drops all packets.
 func (f *Fence) seal() {
-	if f.gates.close() != nil {
-		_ = f.gates.Admitted.Close() // which empties the table too
-	}
+	f.filters.shut()
 }

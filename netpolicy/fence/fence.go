@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
@@ -77,15 +77,12 @@ type Options struct {
 //	      (DNS only)               |          |
 //	                               +----------+ Enforce: n' > n
 type Fence struct {
-	space, host *space
-	tap         *os.File
-	index       int // of the TAP, in the namespace
-	gates       *gates
-	maps        *programs
-	marks       marks
-	inject      *injector
-	observed    func(Event)
-	watcher     *watcher
+	namespace namespace
+	host      *netlink.Handle // of the host's namespace, for its addresses
+	filters   *Filters
+	inject    *injector
+	observed  func(Event)
+	watcher   *watcher
 
 	mu         sync.Mutex // guards the fields below, and writes to the programs' maps
 	permits    *permitTable
@@ -115,18 +112,27 @@ func New(ctx context.Context, o Options) (*Fence, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	host, err := currentSpace()
+	n, err := NewNamespace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if o.attach == nil {
-		o.attach = attach
+	if o.attach != nil {
+		n.attach = o.attach
 	}
-	f, err := makeFence(host, o)
-	if err != nil {
-		return nil, errors.Join(err, host.close())
-	}
-	return f, nil
+	return &Fence{namespace: n, host: n.host.links, options: o}, nil
+}
+
+// namespace is what a fence needs of its Namespace, which can belong to another process.
+type namespace interface {
+	Tap() *os.File
+	Install() (*Filters, error)
+	Listen(ctx context.Context, network, address string) (*os.File, error)
+	Ranges(n int) (*ebpf.Map, error)
+	Fragments(generation uint32) error
+	Connect(ctx context.Context, generation uint32) (raw4, raw6 *os.File, err error)
+	Disconnect() error
+	Guard(named []netip.Addr) error
+	Close() error
 }
 
 // installed installs the packet filters on its first call, and reports whether they are installed.
@@ -144,7 +150,7 @@ func (f *Fence) begin(o Options) error {
 	if f.observed = o.Observed; f.observed == nil {
 		f.observed = func(Event) {}
 	}
-	ring, err := ringbuf.NewReader(f.maps.Events)
+	ring, err := ringbuf.NewReader(f.filters.maps.Events)
 	if err != nil {
 		return fmt.Errorf("read the programs' events: %w", err)
 	}
@@ -162,42 +168,33 @@ func (f *Fence) failed(err error) {
 	}
 }
 
-// Tap returns the guest's network device (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR): each frame has a virtio-net header before
-// it. The fence keeps it open until Close.
-func (f *Fence) Tap() *os.File { return f.tap }
+// Tap returns the guest's network device; see Namespace.
+func (f *Fence) Tap() *os.File { return f.namespace.Tap() }
 
 // Listen listens inside the namespace; the listener can be used from any thread. The address must be literal.
-func (f *Fence) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
+func (f *Fence) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	if !f.installed() {
 		return nil, f.installErr
 	}
-	err = f.space.in(func() error {
-		l, err = f.sockets().Listen(ctx, network, address)
-		return err
-	})
-	return l, err
+	socket, err := f.namespace.Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	return net.FileListener(socket)
 }
 
 // ListenPacket is like Listen, for packets.
-func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c net.PacketConn, err error) {
+func (f *Fence) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
 	if !f.installed() {
 		return nil, f.installErr
 	}
-	err = f.space.in(func() error {
-		c, err = f.sockets().ListenPacket(ctx, network, address)
-		return err
-	})
-	return c, err
-}
-
-// sockets returns a configuration that sets the mark, so that packets of its sockets pass the namespace's nftables.
-// Sockets that another part of the process makes in the namespace by mistake have no mark.
-func (f *Fence) sockets() *net.ListenConfig {
-	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var set error
-		err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(f.marks.pass)) })
-		return errors.Join(err, set)
-	}}
+	socket, err := f.namespace.Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	return net.FilePacketConn(socket)
 }
 
 // Open allows the guest to begin flows to an address and port under a name that the policy in force allows; it calls
@@ -228,7 +225,7 @@ func (f *Fence) Flow(k Key) (Flow, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var flow programsFlow
-	if !f.closed && f.maps.Flows.Lookup(raw, &flow) == nil {
+	if !f.closed && f.filters.maps.Flows.Lookup(raw, &flow) == nil {
 		return f.ledger.flow(raw, &flow), true
 	}
 	return f.ledger.ended.Get(k)
@@ -260,7 +257,7 @@ func (f *Fence) Denials() (map[string]uint64, error) {
 	if f.closed {
 		return nil, net.ErrClosed
 	}
-	totals, err := f.maps.totals()
+	totals, err := f.filters.maps.totals()
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +291,7 @@ func (f *Fence) Stop() {
 func (f *Fence) Close() error {
 	f.closing.Do(func() {
 		f.Stop()
-		f.leftover = errors.Join(f.failure, f.release(), f.host.close())
+		f.leftover = errors.Join(f.failure, f.release(), f.namespace.Close())
 	})
 	return f.leftover
 }

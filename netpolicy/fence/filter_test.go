@@ -21,6 +21,7 @@ import (
 
 	"github.com/custody-project/custody/internal/kerneltest"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/privsep/privseptest"
 )
 
 // tables lists a namespace's nftables tables.
@@ -74,8 +75,8 @@ func TestSecondFilterAlone(t *testing.T) {
 		must(t, err)
 		echo(t, door)
 		f.seal()
-		detachAll(t, f.space, tapName)
-		detachAll(t, f.space, uplinkName)
+		detachAll(t, f.own().space, tapName)
+		detachAll(t, f.own().space, uplinkName)
 		if s.passes(s.near, s.far, 500*time.Millisecond) {
 			t.Error("a direct flow got out")
 		}
@@ -104,7 +105,7 @@ func TestFirstFilterAlone(t *testing.T) {
 		g := newGuest(t, f)
 		s := openStream(t, g, peer, addr)
 		f.seal()
-		c, err := nftables.New(nftables.WithNetNSFd(int(f.space.handle)))
+		c, err := nftables.New(nftables.WithNetNSFd(int(f.own().space.handle)))
 		must(t, err)
 		c.FlushRuleset()
 		must(t, c.Flush())
@@ -118,6 +119,13 @@ func TestFirstFilterAlone(t *testing.T) {
 const helper = "CUSTODY_FENCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
+	if privseptest.Mode() != "" {
+		if err := work(); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	switch os.Getenv(helper) {
 	case "hold", "hold clsact":
 		hold(map[bool]attacher{true: attachClsact, false: attachTCX}[os.Getenv(helper) == "hold clsact"])
@@ -147,8 +155,8 @@ func hold(way attacher) {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
-	raw, _ := f.tap.SyscallConn()
-	raw.Control(func(fd uintptr) { fmt.Println("ready", int(fd), int(f.space.handle)) })
+	raw, _ := f.Tap().SyscallConn()
+	raw.Control(func(fd uintptr) { fmt.Println("ready", int(fd), int(f.own().space.handle)) })
 	time.Sleep(time.Minute)
 }
 
@@ -189,7 +197,7 @@ func testKilled(t *testing.T, mode string, addr netip.Addr) {
 	inside := &space{handle: netns.NsHandle(stolen(t, cmd.Process.Pid, spaceFD))}
 	must(t, inside.open())
 	file := os.NewFile(uintptr(tap), "tap")
-	g := newGuest(t, &Fence{tap: file})
+	g := newGuest(t, &Fence{namespace: &Namespace{tap: file}})
 	s := openStream(t, g, peer, addr)
 	programs := programsOf(t, inside)
 

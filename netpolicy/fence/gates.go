@@ -1,7 +1,6 @@
 package fence
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -20,9 +19,9 @@ const (
 // inbound reports whether a gate filters packets that its device receives, rather than sends.
 func (s slot) inbound() bool { return s != toGuest }
 
-// gates are the eBPF programs on the devices. They belong to the devices: this process has no descriptor for them. A
-// gate passes packets to the program that was admitted to its slot, and drops them if there is none. When this process
-// ends, for whatever reason, the kernel empties the table, because only this process has it open.
+// gates are the eBPF programs on the devices. They belong to the devices. A gate passes packets to the program that was
+// admitted to its slot, and drops them if there is none. When the process of the Fence ends, for whatever reason, the
+// kernel empties the table, because only that process has it open.
 //
 // The kernel needs some 10 ms to attach a program to a device, and no time to admit one. So the gates are attached
 // before the policy's programs are even verified.
@@ -39,6 +38,13 @@ func newGates(attach attacher) (*gates, error) {
 	return g, nil
 }
 
+// takeAdmitted returns the table of admitted programs, which the gates no longer own.
+func (g *gates) takeAdmitted() *ebpf.Map {
+	m := g.Admitted
+	g.Admitted = nil
+	return m
+}
+
 // attachTo attaches a slot's gate to a device. The caller's thread is in the namespace.
 func (g *gates) attachTo(index int, s slot) error {
 	gate := []*ebpf.Program{g.FromGuestGate, g.ToGuestGate, g.FromUplinkGate}[s]
@@ -46,23 +52,4 @@ func (g *gates) attachTo(index int, s slot) error {
 		return refused(fmt.Errorf("attach a packet program to a network device: %w", err))
 	}
 	return nil
-}
-
-// admit makes a slot's gate pass its packets to a program.
-func (g *gates) admit(s slot, program *ebpf.Program) error {
-	if err := g.Admitted.Put(s, program); err != nil {
-		return fmt.Errorf("admit the policy's program: %w", err)
-	}
-	return nil
-}
-
-// close makes every gate drop all packets.
-func (g *gates) close() error {
-	var errs []error
-	for s := range slots {
-		if err := g.Admitted.Delete(s); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

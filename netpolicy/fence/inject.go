@@ -2,8 +2,8 @@ package fence
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,47 +11,24 @@ import (
 // injector sends resets and ICMP errors to the guest and to the peers of direct flows. It does not retry: a lost packet
 // only means that the receiver waits longer.
 type injector struct {
-	marks      marks
-	index      int // of the TAP
-	frames     int // AF_PACKET
-	raw4, raw6 int // into the uplink; -1 without one
+	index      int      // of the TAP
+	frames     int      // AF_PACKET
+	raw4, raw6 *os.File // into the uplink; nil without one
 }
 
-// newInjector must be called in the namespace.
-func newInjector(index int, m marks) (*injector, error) {
-	i := &injector{marks: m, index: index, frames: -1, raw4: -1, raw6: -1}
-	var err error
-	i.frames, err = i.socket(unix.AF_PACKET, 0) // does not receive
-	return i, err
-}
+func newInjector(f *Filters) *injector { return &injector{index: f.index, frames: f.frames} }
 
-func (i *injector) socket(family, proto int) (int, error) {
-	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
-	if err != nil {
-		return -1, fmt.Errorf("make a raw socket in the namespace: %w", err)
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(i.marks.inject)); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("mark a socket in the namespace: %w", err)
-	}
-	return fd, nil
-}
-
-// openUplink makes the sockets for the uplink; it must be called in the namespace.
-func (i *injector) openUplink() (err error) {
+// openUplink makes the injector use two raw sockets into the uplink, and own them.
+func (i *injector) openUplink(raw4, raw6 *os.File) {
 	i.closeUplink()
-	if i.raw4, err = i.socket(unix.AF_INET, unix.IPPROTO_RAW); err != nil {
-		return err
-	}
-	i.raw6, err = i.socket(unix.AF_INET6, unix.IPPROTO_RAW)
-	return err
+	i.raw4, i.raw6 = raw4, raw6
 }
 
 func (i *injector) closeUplink() {
-	for _, fd := range []*int{&i.raw4, &i.raw6} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
+	for _, f := range []**os.File{&i.raw4, &i.raw6} {
+		if *f != nil {
+			(*f).Close()
+			*f = nil
 		}
 	}
 }
@@ -61,11 +38,17 @@ func (i *injector) toGuest(frame []byte) {
 }
 
 func (i *injector) toPeer(peer netip.Addr, packet []byte) {
-	switch {
-	case peer.Is4() && i.raw4 >= 0:
-		_ = unix.Sendto(i.raw4, packet, 0, &unix.SockaddrInet4{Addr: peer.As4()})
-	case peer.Is6() && i.raw6 >= 0:
-		_ = unix.Sendto(i.raw6, packet, 0, &unix.SockaddrInet6{Addr: peer.As16()})
+	f, to := i.raw4, unix.Sockaddr(nil)
+	if peer.Is4() {
+		to = &unix.SockaddrInet4{Addr: peer.As4()}
+	} else {
+		f, to = i.raw6, &unix.SockaddrInet6{Addr: peer.As16()}
+	}
+	if f == nil {
+		return
+	}
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Sendto(int(fd), packet, 0, to) })
 	}
 }
 
@@ -107,14 +90,6 @@ func distinct(a, b uint32) []uint32 {
 		return []uint32{b}
 	}
 	return []uint32{a, b}
-}
-
-func (i *injector) close() error {
-	i.closeUplink()
-	if i.frames < 0 {
-		return nil
-	}
-	return unix.Close(i.frames)
 }
 
 // quoted is the start of a packet of the guest.

@@ -34,8 +34,8 @@ var neverUnicast = []netip.Prefix{
 
 // keptBy returns the addresses that direct flows must not reach: the host's own, without the named ones, and those that
 // are not unicast.
-func keptBy(host *space, named []netip.Addr) (map[netip.Prefix]bool, error) {
-	routes, err := host.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+func keptBy(host *netlink.Handle, named []netip.Addr) (map[netip.Prefix]bool, error) {
+	routes, err := host.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list the host's own addresses: %w", err)
 	}

@@ -59,11 +59,7 @@ func (p *Pool) make(ctx context.Context) (*Fence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := build(ctx, host)
-	if err != nil {
-		return nil, errors.Join(err, host.close())
-	}
-	return f, nil
+	return build(ctx, host)
 }
 
 // Take returns a fence from the pool, or makes one if the pool is empty.
@@ -99,7 +95,7 @@ func (p *Pool) Close() error {
 }
 
 // discard removes a fence that was never used.
-func (f *Fence) discard() error { return errors.Join(f.release(), f.host.close()) }
+func (f *Fence) discard() error { return errors.Join(f.release(), f.namespace.Close()) }
 
 // dup returns the same namespace with separate descriptors.
 func (s *space) dup() (*space, error) {

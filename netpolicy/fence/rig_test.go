@@ -36,6 +36,9 @@ var (
 	peers     = map[string]netip.Addr{"ipv4": peerAddr4, "ipv6": peerAddr6}
 )
 
+// own returns the namespace of a fence whose parts are in this process.
+func (f *Fence) own() *Namespace { return f.namespace.(*Namespace) }
+
 func testSpace(t testing.TB) *space {
 	t.Helper()
 	s, err := newSpace()

@@ -39,7 +39,7 @@ type uplink struct {
 
 // newUplink makes the veth pair. No packet passes it until its ends are up, and both packet filters are installed before
 // that.
-func newUplink(ctx context.Context, sandbox, host *space, g *gates, p *programs, m marks, generation uint32) (u *uplink, err error) {
+func newUplink(ctx context.Context, sandbox, host *space, g *gates, m marks, generation uint32) (u *uplink, err error) {
 	u = &uplink{sandbox: sandbox, host: host}
 	defer func() {
 		if err != nil {
@@ -55,9 +55,6 @@ func newUplink(ctx context.Context, sandbox, host *space, g *gates, p *programs,
 		return u, err
 	}
 	if err := sandbox.in(func() error { return g.attachTo(index, fromUplink) }); err != nil {
-		return u, err
-	}
-	if err := g.admit(fromUplink, p.FromUplink); err != nil {
 		return u, err
 	}
 	if u.guard, err = newGuard(host, u); err != nil {

@@ -72,7 +72,7 @@ func (w *watcher) tick(sweep bool) {
 	f.mu.Lock()
 	if sweep {
 		var err, err2 error
-		if f.direct.uplink != nil {
+		if f.direct.connected {
 			err = f.direct.keep(f.direct.named) // the host's addresses may have changed
 		}
 		if _, live, err2 = f.ledger.review(now()); err != nil || err2 != nil {
@@ -80,8 +80,8 @@ func (w *watcher) tick(sweep bool) {
 		}
 	}
 	pending := f.ledger.takePending()
-	totals, err := f.maps.totals()
-	lost, err2 := f.maps.lostRecords()
+	totals, err := f.filters.maps.totals()
+	lost, err2 := f.filters.maps.lostRecords()
 	f.mu.Unlock()
 	if err = errors.Join(err, err2); err != nil {
 		f.failed(err)
@@ -233,18 +233,4 @@ func (w *watcher) closeAll() {
 	for _, ev := range pending {
 		w.end(ev)
 	}
-}
-
-func (p *programs) totals() (t [reasons]uint64, err error) {
-	if err := p.Denials.Get(&t); err != nil {
-		return t, fmt.Errorf("read the counters of denials: %w", err)
-	}
-	return t, nil
-}
-
-func (p *programs) lostRecords() (n uint64, err error) {
-	if err := p.Lost.Get(&n); err != nil {
-		return 0, fmt.Errorf("read the counter of lost records: %w", err)
-	}
-	return n, nil
 }
