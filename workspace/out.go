@@ -38,7 +38,7 @@ func CheckOut(dir, home string) error {
 		return &OutError{dir, "it is in CUSTODY_HOME, where Custody keeps what it trusts", "give another directory"}
 	}
 	if err := tryWriting(dir); err != nil {
-		return &OutError{dir, fmt.Sprintf("nothing can be written there: %v", err), "give a directory that can be written to, or make room"}
+		return &OutError{dir, fmt.Sprintf("nothing can be written there: %v", err), "give a writable directory, or free space"}
 	}
 	return nil
 }

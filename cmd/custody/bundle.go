@@ -14,8 +14,8 @@ import (
 type bundleCmd struct {
 	Name    string   `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 	Out     string   `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
-	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log is an extension of it."`
-	Records []string `placeholder:"SEQ,.." help:"Show these records only, such as 40-60,71; the others are withheld, and the bundle says so and verifies."`
+	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: include a proof that the host's log is an extension of it."`
+	Records []string `placeholder:"SEQ,.." help:"Disclose only these records, such as 40-60,71; the bundle marks the others as withheld and still verifies."`
 	Context bool     `help:"With --records: show steps, policies, operations on the VM and findings, too."`
 }
 

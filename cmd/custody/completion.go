@@ -16,7 +16,7 @@ import (
 )
 
 type completionCmd struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish. Evaluate what it prints: source <(custody completion bash)"`
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish. Evaluate its output: source <(custody completion bash)"`
 }
 
 // Run prints the code that sets up tab completion.

@@ -25,7 +25,7 @@ func (c resumeCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.
 
 type snapshotCmd struct {
 	Name    string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
-	File    string `short:"o" required:"" type:"path" help:"The file to write, which must not be there yet."`
+	File    string `short:"o" required:"" type:"path" help:"The file to write; it must not exist."`
 	EndStep bool   `help:"Kill the current step first, with all its processes."`
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 type doctorCmd struct {
-	JSON bool `name:"json" help:"One JSON object a finding."`
+	JSON bool `name:"json" help:"One JSON object per finding."`
 }
 
 func (c doctorCmd) Run(a *app) error {

@@ -22,14 +22,14 @@ type exportCmd struct {
 	Format   string   `short:"F" enum:"ocsf,ecs,cef,native,json,asciicast,perfetto,csv," default:"" help:"ocsf, ecs, cef, native, or json: the record's exact bytes (default: the sink's, else ocsf). Of one run, to stdout: asciicast, perfetto or csv."`
 	OCSF     string   `name:"ocsf" placeholder:"VERSION" help:"OCSF version: 1.1.0, 1.3.0, 1.5.0, 1.8.0 or 1.9.0 (default 1.8.0)."`
 	To       string   `placeholder:"SINK" help:"A sink of host.yaml by its name, or its address: file:PATH, syslog+tls://HOST:PORT, ... (default: stdout)."`
-	All      bool     `help:"Every run that the store has."`
+	All      bool     `help:"All runs in the store."`
 	From     string   `placeholder:"TIME" help:"Only runs that began at this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	Until    string   `placeholder:"TIME" help:"Only runs that began before this time; a date includes that day."`
 	Kind     []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
 	Severity string   `placeholder:"NAME" help:"Only records of at least this severity: alert, error, warning, notice, info."`
 	Follow   bool     `short:"f" help:"Continue with new records, from the sink's position, until stopped. Without --to: all sinks of host.yaml."`
-	Status   bool     `help:"Show of each sink whether its exporter runs, what was delivered, how far behind it is and since when, and the last error."`
-	JSON     bool     `name:"json" help:"With --status: one JSON object a sink."`
+	Status   bool     `help:"Show for each sink the state of its exporter, the delivered events, the backlog and its age, and the last error."`
+	JSON     bool     `name:"json" help:"With --status: one JSON object per sink."`
 	Dead     string   `placeholder:"NAME" help:"List the dead letters of a sink."`
 	Redrive  string   `placeholder:"NAME" help:"Send the dead letters of a sink again."`
 	Metrics  string   `placeholder:"ADDRESS" help:"With --follow: serve Prometheus metrics there."`

@@ -9,7 +9,7 @@ import (
 )
 
 type shipCmd struct {
-	Differ bool `help:"Compare every run that is here with the rows the store has, and ship again what it lacks."`
+	Differ bool `help:"Compare every run on this host with the store's rows, and repair differences in the store."`
 }
 
 func (c shipCmd) Run(a *app) error {
@@ -24,7 +24,7 @@ type eraseCmd struct {
 	Name   string `arg:"" name:"run" predictor:"run" help:"The run, or a prefix of its id."`
 	Seq    uint64 `arg:"" help:"The record's number in the run."`
 	Reason string `required:"" help:"The reason; it is part of a signed statement that is kept as long as the run."`
-	By     string `help:"Who asked for it (default: you)."`
+	By     string `help:"Name of the requester (default: you)."`
 }
 
 func (c eraseCmd) Run(a *app) error {

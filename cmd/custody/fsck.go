@@ -13,7 +13,7 @@ import (
 )
 
 type fsckCmd struct {
-	JSON    bool     `name:"json" help:"One JSON object a problem."`
+	JSON    bool     `name:"json" help:"One JSON object per problem."`
 	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept elsewhere: this host's log must be an extension of it."`
 	Witness []string `placeholder:"KEY|POLICY|all" help:"Ask this witness of host.yaml, those of this policy file, or all of host.yaml, whether they have seen more of this host's log than is here."`
 	Quorum  int      `placeholder:"N" help:"How many witnesses have to answer (default: as the policy states; all that are named by key)."`

@@ -93,7 +93,7 @@ func TestDiskFullAtStart(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		d.start(cmd)
 		errs.await(t, frozen)
-		errs.await(t, "custody: hint: make room") // it is a line of its own
+		errs.await(t, "custody: hint: free space") // it is a line of its own
 		d.contains(errs.String(), "no space left on device")
 		d.fill()
 		if out.String() != "" {

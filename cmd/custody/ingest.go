@@ -19,11 +19,11 @@ type ingestCmd struct {
 	NATS    string   `name:"nats" placeholder:"URL" help:"The NATS servers (default: host.yaml's transport)."`
 	Creds   string   `type:"existingfile" help:"File with NATS credentials (JWT)."`
 	NKey    string   `name:"nkey" type:"existingfile" help:"File with a NATS NKey seed."`
-	CA      string   `name:"ca" type:"existingfile" help:"File with the roots that NATS's certificate is checked against."`
+	CA      string   `name:"ca" type:"existingfile" help:"PEM file with the CAs that may sign NATS's certificate."`
 	Cert    string   `type:"existingfile" help:"Client certificate for NATS."`
 	CertKey string   `type:"existingfile" help:"Its key."`
 	Monitor string   `placeholder:"URL" help:"The servers' monitoring endpoint, to check sync_interval."`
-	Key     []string `placeholder:"KEY|FILE" help:"Take only segments that one of these public keys signed."`
+	Key     []string `placeholder:"KEY|FILE" help:"Accept only segments that one of these public keys signed."`
 	Metrics string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there."`
 }
 

@@ -12,7 +12,7 @@ type keyCmd struct {
 	Show     keyShowCmd     `cmd:"" help:"Print the public key that verifies this host's records."`
 	Rotate   keyRotateCmd   `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
 	Fleet    keyFleetCmd    `cmd:"" help:"A fleet's root key, which states the keys of its hosts."`
-	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can open this host's signing key (key: age:FILE in host.yaml)."`
+	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can decrypt this host's signing key (key: age:FILE in host.yaml)."`
 }
 
 type keyShowCmd struct{}
@@ -39,7 +39,7 @@ func (keyShowCmd) Run(a *app) error {
 }
 
 type keyRotateCmd struct {
-	From string `placeholder:"KIND" help:"How the old key was stored, as a value of key: in host.yaml, if the new one is to be stored as host.yaml now states: file."`
+	From string `placeholder:"KIND" help:"The key: setting of host.yaml under which the old key was stored, if host.yaml now has another one: file."`
 }
 
 func (c keyRotateCmd) Run(a *app) error {
@@ -62,7 +62,7 @@ func (c keyRotateCmd) Run(a *app) error {
 }
 
 type keyIdentityCmd struct {
-	File string `arg:"" type:"path" help:"The file to make, mode 0600; best on another medium than CUSTODY_HOME."`
+	File string `arg:"" type:"path" help:"The file to make, mode 0600; preferably on another medium than CUSTODY_HOME."`
 }
 
 func (c keyIdentityCmd) Run(a *app) error {

@@ -16,9 +16,9 @@ import (
 type keyFleetCmd struct {
 	New   keyFleetNewCmd   `cmd:"" help:"Make a root key on this machine, and print its public half for auditors."`
 	Show  keyFleetShowCmd  `cmd:"" help:"Print the public root key of the fleet."`
-	Enrol keyFleetEnrolCmd `cmd:"" help:"State that a public key is a host's, with the root key that is on this machine, and print the statement."`
+	Enrol keyFleetEnrolCmd `cmd:"" help:"Sign a statement that a public key belongs to a host, with the root key of this machine, and print it."`
 	Add   keyFleetAddCmd   `cmd:"" help:"Store statements about hosts, so that bundles of their runs can be made and checked here."`
-	List  keyFleetListCmd  `cmd:"" help:"List the hosts that the root key has stated."`
+	List  keyFleetListCmd  `cmd:"" help:"List the enrolled hosts."`
 }
 
 type keyFleetNewCmd struct {
@@ -59,7 +59,7 @@ func (keyFleetShowCmd) Run(a *app) error {
 
 type keyFleetEnrolCmd struct {
 	Key   string `arg:"" name:"key|file" help:"The host's public key: what custody key show prints there. Get it over a trusted channel."`
-	Again bool   `help:"The host has another key already, and this one follows it."`
+	Again bool   `help:"The host's key was rotated: this one succeeds the enrolled one."`
 }
 
 func (c keyFleetEnrolCmd) Run(a *app) error {
@@ -80,7 +80,7 @@ func (c keyFleetEnrolCmd) Run(a *app) error {
 }
 
 type keyFleetAddCmd struct {
-	Files []string `arg:"" name:"file" type:"existingfile" help:"What custody key fleet enrol printed."`
+	Files []string `arg:"" name:"file" type:"existingfile" help:"Statements that custody key fleet enrol printed."`
 }
 
 func (c keyFleetAddCmd) Run(a *app) error {

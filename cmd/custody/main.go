@@ -38,9 +38,9 @@ type cli struct {
 	Report   reportCmd   `cmd:"" group:"proof" help:"Write a signed report of the evidence in runs for a framework's controls."`
 	Fsck     fsckCmd     `cmd:"" group:"store" help:"Check this host's logs, the store and the checkpoints against each other. Exit status 0: no problem; 1: problems."`
 	Rebuild  rebuildCmd  `cmd:"" group:"store" help:"Rebuild the store from the runs' logs."`
-	Ship     shipCmd     `cmd:"" group:"store" help:"Send the store the segments that it does not have yet."`
-	Prune    pruneCmd    `cmd:"" group:"store" help:"Remove from this host what host.yaml no longer keeps: segments that the store has, and runs older than delete_after."`
-	Hold     holdCmd     `cmd:"" group:"store" help:"Keep a run from being deleted by retention, release it, or list the held runs."`
+	Ship     shipCmd     `cmd:"" group:"store" help:"Ship the segments that the store does not have yet."`
+	Prune    pruneCmd    `cmd:"" group:"store" help:"Apply the retention settings of host.yaml: remove segments that the store has, and runs older than delete_after."`
+	Hold     holdCmd     `cmd:"" group:"store" help:"Prevent retention from deleting a run, release it, or list the held runs."`
 	Erase    eraseCmd    `cmd:"" group:"store" help:"Erase a record's contents; its hash stays, so proofs still verify."`
 	Ingest   ingestCmd   `cmd:"" group:"store" help:"Ingest segments from NATS into a store until stopped."`
 	Monitor  monitorCmd  `cmd:"" group:"proof" help:"Read another host's log entry by entry, and report a fork of its history."`
@@ -48,13 +48,13 @@ type cli struct {
 	Key      keyCmd      `cmd:"" group:"proof" help:"Show or change this host's signing key."`
 	Notify   notifyCmd   `cmd:"" group:"run" help:"Try, list and deliver the notifications of host.yaml."`
 	Template templateCmd `cmd:"" group:"run" help:"Make, list and remove what sandboxes start from."`
-	Trust    trustCmd    `cmd:"" group:"run" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
+	Trust    trustCmd    `cmd:"" group:"run" help:"Accept a project file's requests for access outside the sandbox."`
 	Policy   policyCmd   `cmd:"" group:"run" help:"Check a project's file."`
 	Secrets  secretsCmd  `cmd:"" group:"run" help:"Check the sources of a project's secrets."`
 	Pause    pauseCmd    `cmd:"" group:"run" help:"Revoke a live run's credentials and freeze its sandbox."`
 	Resume   resumeCmd   `cmd:"" group:"run" help:"Resume a paused sandbox."`
 	Snapshot snapshotCmd `cmd:"" group:"run" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
-	Redteam  redteamCmd  `cmd:"" group:"host" help:"Attack a sandbox in every known way. Exit status 0: every attack was blocked and recorded; 1: not every one."`
+	Redteam  redteamCmd  `cmd:"" group:"host" help:"Attack a sandbox with the probes of the suite. Exit status 0: all were blocked and recorded; 1: not all."`
 	World    worldCmd    `cmd:"" group:"host" help:"Run a command against a simulated internet, to test a policy offline."`
 	Doctor   doctorCmd   `cmd:"" group:"host" help:"Report what this host supports and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" group:"host" help:"Print the version."`
@@ -64,7 +64,7 @@ type cli struct {
 	Man        manCmd        `cmd:"" group:"host" help:"Print the manual page, for man(1)."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
-	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
+	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"The store of runs: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
 }
 
 // app is shared by the commands: their input and output, and the location of the state.

@@ -13,7 +13,7 @@ import (
 )
 
 type monitorCmd struct {
-	Log      string        `arg:"" placeholder:"DIR|URL" help:"Where the log is published: the directory $CUSTODY_HOME/log of its host, a copy of it, or a URL below which its files are."`
+	Log      string        `arg:"" placeholder:"DIR|URL" help:"The log: the directory $CUSTODY_HOME/log of its host, a copy of it, or the base URL of its files."`
 	Key      []string      `placeholder:"KEY|FILE" help:"The public key that signs the log; all of them if it was rotated. Default: this host's own."`
 	State    string        `placeholder:"FILE" help:"Where to keep the position in the log, and the alarms. Default: a file of that log in $CUSTODY_HOME/monitor."`
 	Interval time.Duration `placeholder:"DURATION" help:"Read it again after each such interval, until stopped. Default: read it once."`

@@ -14,7 +14,7 @@ import (
 
 type noteCmd struct {
 	Name     string   `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
-	Text     string   `arg:"" optional:"" help:"What to note; it can be left out where there is a tag."`
+	Text     string   `arg:"" optional:"" help:"The note's text; optional with a tag."`
 	Seq      uint64   `name:"seq" placeholder:"SEQ" help:"The record that the note is about (default: the whole run)."`
 	At       string   `placeholder:"TIME" help:"The last record at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Tag      []string `short:"t" placeholder:"TAG" help:"A tag, such as case-7. It can be given up to 8 times."`
@@ -75,7 +75,7 @@ func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.N
 
 type notesCmd struct {
 	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last." default:"last" optional:""`
-	JSON bool   `name:"json" help:"One JSON object a note."`
+	JSON bool   `name:"json" help:"One JSON object per note."`
 	zoneFlag
 }
 

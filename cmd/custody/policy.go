@@ -13,7 +13,7 @@ import (
 type policyCmd struct {
 	Check   policyCheckCmd   `cmd:"" help:"Check a project's file; errors come with line and column, warnings name broad rules."`
 	Explain policyExplainCmd `cmd:"" help:"Print what the policy decides for a destination, and why: exit 0 allowed, 1 denied."`
-	Learn   policyLearnCmd   `cmd:"" help:"Show, as a diff to read, the smallest policy under which a run's traffic would pass."`
+	Learn   policyLearnCmd   `cmd:"" help:"Propose the smallest policy that allows a run's traffic, as a diff to read."`
 	Set     policySetCmd     `cmd:"" help:"Apply a file's egress rules to a live run."`
 }
 

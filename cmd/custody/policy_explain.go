@@ -14,7 +14,7 @@ import (
 type policyExplainCmd struct {
 	File    string     `arg:"" help:"The project's file."`
 	Target  string     `arg:"" name:"host[:port]" help:"A host or an address, with a port or without one, or a URL."`
-	UDP     bool       `name:"udp" help:"The port is of UDP."`
+	UDP     bool       `name:"udp" help:"Check UDP instead of TCP."`
 	Method  string     `placeholder:"METHOD" help:"The request's method (default for a URL: GET)."`
 	Address netip.Addr `placeholder:"ADDR" help:"An address that the name resolves to."`
 	JSON    bool       `name:"json" help:"One JSON object."`

@@ -16,8 +16,8 @@ import (
 
 type policyLearnCmd struct {
 	Name   string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last." default:"last" optional:""`
-	Policy string `placeholder:"FILE" help:"The file that the diff is against (default: custody.yaml here)."`
-	Keep   bool   `help:"Keep all that the file allows now, and only add what is missing."`
+	Policy string `placeholder:"FILE" help:"Compare with this file (default: custody.yaml here)."`
+	Keep   bool   `help:"Keep all rules of the file, and only add missing ones."`
 }
 
 func (c policyLearnCmd) Run(a *app) error {

@@ -15,7 +15,7 @@ type policySetCmd struct {
 	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 	File string `arg:"" type:"path" help:"The project's file with the new egress rules."`
 
-	Trust bool `help:"Accept what the project's file asks for, without a question."`
+	Trust bool `help:"Accept the project file's requests without asking."`
 }
 
 // Run changes the policy of a live run.

@@ -42,8 +42,8 @@ func (c pruneCmd) Run(a *app) error {
 
 type holdCmd struct {
 	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a prefix of its id. Without it, the runs that are held are listed."`
-	Reason  string `help:"Why retention must not delete it."`
-	By      string `help:"Who asked for it (default: you)."`
+	Reason  string `help:"Reason of the hold."`
+	By      string `help:"Name of the requester (default: you)."`
 	Release bool   `help:"Release the hold."`
 }
 

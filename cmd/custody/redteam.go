@@ -10,7 +10,7 @@ import (
 
 type redteamCmd struct {
 	List      bool   `help:"Print the probes without running them."`
-	JSON      bool   `name:"json" help:"One JSON object a probe."`
+	JSON      bool   `name:"json" help:"One JSON object per probe."`
 	Isolation string `placeholder:"TIER" help:"Attack sandboxes of this isolation tier (default: the best that works)."`
 	Only      string `placeholder:"GLOB" help:"Run only the probes whose ID matches, such as 'dns/*', and the controls that belong to them."`
 }

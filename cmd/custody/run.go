@@ -25,14 +25,14 @@ import (
 
 type runCmd struct {
 	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
-	Template  string   `predictor:"template" placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
+	Template  string   `predictor:"template" placeholder:"NAME" help:"Template of the sandbox (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
-	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
-	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone takes the value from here. The record contains it: put secret values into the project's secrets."`
+	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`
+	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone uses the value in this environment. The record contains it: put secret values into the project's secrets."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
-	Secret    []string `placeholder:"NAME,..." help:"Give the command after -- this secret of the project's file. Without it, it gets none."`
+	Secret    []string `placeholder:"NAME,..." help:"Give the command after -- this secret of the project file (default: none)."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
-	Trust     bool     `help:"Accept what the project's file asks for, without a question."`
+	Trust     bool     `help:"Accept the project file's requests without asking."`
 	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
 	Quiet     bool     `short:"q" help:"Print only the command's output, and errors."`
 	Metrics   string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics at this address during the run."`

@@ -21,9 +21,9 @@ type searchCmd struct {
 	Kind   []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
 	From   string   `placeholder:"TIME" help:"Only records of this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	Until  string   `placeholder:"TIME" help:"Only records before this time; a date includes that day."`
-	Limit  int      `short:"n" default:"100" help:"Show this many at the most, the newest; 0 for all."`
+	Limit  int      `short:"n" default:"100" help:"Show at most this many, the newest; 0 for all."`
 	Runs   bool     `help:"One line for each run, with the number of records found in it, the first and the last. --limit counts runs."`
-	JSON   bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark. With --runs: one JSON object a run."`
+	JSON   bool     `name:"json" help:"The records' exact bytes, one per line; a marked one is an object with its mark. With --runs: one JSON object per run."`
 	zoneFlag
 }
 

@@ -17,7 +17,7 @@ type secretsCmd struct {
 }
 
 type secretsCheckCmd struct {
-	Trust  bool   `help:"Accept what the project's file asks for, without a question."`
+	Trust  bool   `help:"Accept the project file's requests without asking."`
 	Policy string `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here)."`
 }
 

@@ -18,12 +18,12 @@ import (
 )
 
 type serveCmd struct {
-	File   string        `arg:"" optional:"" help:"The file of a bundle, - for standard input: show it alone, without anything of this host."`
+	File   string        `arg:"" optional:"" help:"The file of a bundle, or - for standard input: serve only this bundle."`
 	Key    []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
 	Link   time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
-	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
+	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Make the printed link open this run (or last)."`
 }
 
 func (c serveCmd) Run(a *app) error {

@@ -15,8 +15,8 @@ import (
 )
 
 type runsCmd struct {
-	JSON    bool   `name:"json" help:"One JSON object a run."`
-	Limit   int    `short:"n" help:"Show this many at the most." default:"0"`
+	JSON    bool   `name:"json" help:"One JSON object per run."`
+	Limit   int    `short:"n" help:"Show at most this many." default:"0"`
 	Status  string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
 	From    string `placeholder:"TIME" help:"Only runs that began at this time or later: 2026-11-03, 2026-11-03 14:32 or RFC 3339."`
 	Until   string `placeholder:"TIME" help:"Only runs that began before this time; a date includes that day."`
@@ -109,9 +109,9 @@ type timelineCmd struct {
 	From     string   `placeholder:"TIME" help:"Only records of this time or later, in the same forms."`
 	Until    string   `placeholder:"TIME" help:"Only records until the end of this millisecond, or of this date."`
 	Follow   bool     `short:"f" help:"Continue until the run ends."`
-	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
+	JSON     bool     `name:"json" help:"The records' exact bytes, one per line; a marked one is an object with its mark."`
 	HTML     bool     `name:"html" help:"One HTML page without scripts that needs no other file."`
-	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`
+	Notes    bool     `name:"notes" help:"With --json: also the records of notes on the run, after its own."`
 	Relative bool     `short:"r" help:"Times since the run's start."`
 	zoneFlag
 }

@@ -21,9 +21,9 @@ type templateCmd struct {
 type templateBuildCmd struct {
 	Name string `arg:"" help:"Name of the template; base needs no source."`
 	OCI  string `name:"oci" type:"path" placeholder:"FILE|LAYOUT" help:"From a docker-save archive or an OCI image layout." xor:"source"`
-	Dir  string `type:"path" placeholder:"DIR" help:"From a directory that holds a userland." xor:"source"`
+	Dir  string `type:"path" placeholder:"DIR" help:"From the root directory of a userland." xor:"source"`
 
-	From string `placeholder:"TEMPLATE" help:"On top of another template, of which it is a copy: add --packages, --add or both." xor:"source"`
+	From string `placeholder:"TEMPLATE" help:"Copy another template; add --packages, --add or both." xor:"source"`
 	Add  string `type:"existingdir" placeholder:"DIR" help:"With --from: copy the files of this directory over the userland, as root's."`
 
 	Packages []string `placeholder:"NAME" help:"Debian's userland of base, or that of --from, with these packages too; NAME=VERSION fixes a version."`

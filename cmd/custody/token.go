@@ -18,7 +18,7 @@ type tokenCmd struct {
 type tokenNewCmd struct {
 	Name    string        `arg:"" help:"Name of its user, as the access log shows it."`
 	Role    string        `enum:"viewer,auditor,operator,admin" default:"viewer" help:"viewer, auditor, operator or admin."`
-	Tenant  *string       `placeholder:"NAME" help:"Whose record it is for (default: host.yaml's tenant)."`
+	Tenant  *string       `placeholder:"NAME" help:"Tenant whose runs it can read (default: host.yaml's)."`
 	Expires time.Duration `placeholder:"TIME" help:"Its lifetime, such as 720h (default 2160h)."`
 }
 
@@ -81,7 +81,7 @@ func (tokenLsCmd) Run(a *app) error {
 }
 
 type tokenRmCmd struct {
-	Token string `arg:"" name:"name|id" help:"Its name or id, as custody token ls has it."`
+	Token string `arg:"" name:"name|id" help:"Its name or id, as custody token ls prints it."`
 }
 
 func (c tokenRmCmd) Run(a *app) error {

@@ -18,7 +18,7 @@ import (
 
 type trustCmd struct {
 	File   string `arg:"" optional:"" type:"path" help:"The project's file (default: custody.yaml here)."`
-	Forget bool   `help:"Ask again before the next run."`
+	Forget bool   `help:"Withdraw the acceptance: the next run asks again."`
 }
 
 // Run shows what a project file requests, and accepts its current contents.

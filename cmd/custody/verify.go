@@ -29,8 +29,8 @@ type verifyCmd struct {
 	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	FleetKey []string      `placeholder:"KEY|FILE" help:"Trust the keys of hosts that this root key of a fleet states, in the bundle. Default: that of host.yaml."`
 	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
-	Quorum   int           `placeholder:"N" help:"How many of the witnesses must have cosigned (default: all that are given)."`
-	Within   time.Duration `default:"24h" placeholder:"DURATION" help:"Longest time from the sealing that the record states to its entry in the log, by the time of witnesses or a timestamp."`
+	Quorum   int           `placeholder:"N" help:"Number of witnesses that must have cosigned (default: all that are given)."`
+	Within   time.Duration `default:"24h" placeholder:"DURATION" help:"Maximum time from the stated sealing of the record to its entry in the log, as witnesses or a timestamp prove it."`
 	Since    string        `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept: the host's log must be an extension of it."`
 	TSA      []string      `name:"tsa" type:"existingfile" placeholder:"FILE" help:"The checkpoint must be stamped by an authority with one of these roots."`
 	Unlogged bool          `help:"Accept a bundle without a checkpoint, as early versions wrote. It proves less."`

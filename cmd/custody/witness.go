@@ -20,7 +20,7 @@ import (
 
 type witnessCmd struct {
 	Key   witnessKeyCmd   `cmd:"" help:"Make this witness's key, and print its public half for policies."`
-	Serve witnessServeCmd `cmd:"" help:"Cosign the checkpoints of logs that are known here (C2SP tlog-witness) until stopped."`
+	Serve witnessServeCmd `cmd:"" help:"Cosign the checkpoints of the given logs (C2SP tlog-witness) until stopped."`
 }
 
 type witnessKeyCmd struct {

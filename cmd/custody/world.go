@@ -14,7 +14,7 @@ import (
 )
 
 type worldCmd struct {
-	Hosts   bool     `help:"List the hosts of the simulated internet, and do nothing else."`
+	Hosts   bool     `help:"Only list the hosts of the simulated internet."`
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
 }
 

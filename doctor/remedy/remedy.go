@@ -27,18 +27,18 @@ var remedies = []struct {
 	remedy string
 }{
 	{qemu.ErrMissing, "install it: apt-get install qemu-system-x86 (on arm64: qemu-system-arm), or run `make deps`"},
-	{template.ErrNotFound, "`custody template ls` shows what there is; `custody template build base` makes the default one"},
-	{template.ErrBroken, "make it again with `custody template build`; a template is never used with another digest than it was made with"},
+	{template.ErrNotFound, "`custody template ls` lists the templates; `custody template build base` makes the default one"},
+	{template.ErrBroken, "make it again with `custody template build`; Custody uses a template only if its files match its digest"},
 	{store.ErrNotFound, "`custody runs` lists the runs"},
 	{store.ErrAmbiguous, "give more of the run's name; `custody runs` lists them"},
-	{verdict.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
-	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
-	{sandbox.ErrStepTime, "`time` of the step in the project's file says how long it may take"},
+	{verdict.ErrUnknownKey, "get the host's public key (keys/host.pub there) over a trusted channel, and pass it with --key"},
+	{sandbox.ErrTimeout, "limits.time in the project file sets the time limit of a run"},
+	{sandbox.ErrStepTime, "`time` of the step in the project file sets its time limit"},
 	{run.ErrNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
 	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; a slow host may need a longer isolation.probe in host.yaml"},
 	{local.ErrRoot, "call custody with sudo from your own account, or name the user for commands in host.yaml: commands: {user: NAME}"},
-	{unix.EADDRINUSE, "another program listens there, perhaps another custody serve: end it, or give --listen 127.0.0.1:0"},
-	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
+	{unix.EADDRINUSE, "another program, perhaps another custody serve, listens on this address: end it, or give --listen 127.0.0.1:0"},
+	{unix.ENOSPC, "free space on the disk that holds $CUSTODY_HOME"},
 	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},
 }
 
@@ -55,7 +55,7 @@ func Of(err error) string {
 		return p.Hint
 	}
 	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, unix.ENOSPC) && (p.Path == os.Stdout.Name() || p.Path == os.Stderr.Name()) {
-		return "make room where " + p.Path + " leads: the output is not complete"
+		return "free space for " + p.Path + ": the output is not complete"
 	}
 	for _, known := range remedies {
 		if errors.Is(err, known.err) {
