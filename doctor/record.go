@@ -39,7 +39,7 @@ func (c Checks) signingKey() Finding {
 	}
 	f.Detail = strings.TrimSpace(key.Public) + ", " + c.Host.Keys().Kept()
 	if path := c.Host.Keys().InClear(); path != "" {
-		f.Grade, f.Detail = Warn, f.Detail+"; "+path+" is there, too, in the clear"
+		f.Grade, f.Detail = Warn, f.Detail+"; "+path+" also exists, unencrypted"
 		f.Hint = "custody key rotate --from file removes it, if it is the host's old key"
 	}
 	return f
@@ -148,13 +148,13 @@ func sinkFinding(h *host.Host, s host.SinkStatus) Finding {
 		f.Detail += "; " + host.ConfigFile + " does not name it"
 		f.Hint = fmt.Sprintf("name it in %s, or remove %s.*", host.ConfigFile, filepath.Join(h.Exports(), s.Name))
 	case s.State == export.NeverRan, s.State == export.Stopped:
-		f.Hint = "start custody export --follow: nothing goes to this sink"
+		f.Hint = "start custody export --follow: this sink gets no events"
 	case s.State == export.Killed:
 		f.Hint = "its process ended without closing it: look at its log and for the kernel's out-of-memory killer, and start custody export --follow"
 	case problem:
-		f.Hint = "look whether the sink is up, and at its address and credentials in " + host.ConfigFile + "; the exporter goes on by itself"
+		f.Hint = "look whether the sink is up, and at its address and credentials in " + host.ConfigFile + "; the exporter continues by itself"
 	case s.Behind == nil:
-		f.Hint = "how far behind it is, is not known: " + s.BehindError
+		f.Hint = "its backlog is unknown: " + s.BehindError
 	case s.DeadKept > 0:
 		f.Detail += fmt.Sprintf("; %d dead letters", s.DeadKept)
 		f.Hint = "custody export --dead " + s.Name + " lists them, --redrive sends them again"

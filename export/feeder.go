@@ -123,7 +123,7 @@ func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 	}
 	f.part = Part{}
 	if wrong > 0 {
-		f.x.o.Log.Error("the store has records that are not what a host signed; they are exported with a mark, and custody fsck names them",
+		f.x.o.Log.Error("the store has records that differ from their host's signature; they are exported with a mark, and custody fsck names them",
 			"run", ref.Run, "segment", ref.Index, "count", wrong)
 	}
 	if len(f.x.o.Filter.Kinds) == 0 && after == 0 && seen < ref.Count {

@@ -46,7 +46,7 @@ func (f Filter) item(e Event, format Format) (i Item, pass bool, misfit error) {
 	i = Item{ID: e.ID(), Time: e.Time, Severity: severity, Kind: e.Kind, Tenant: e.Tenant, Host: e.Host, Run: e.Run, Seq: e.Seq}
 	i.Data, misfit = format.Append(nil, e)
 	if misfit == nil && bytes.IndexByte(i.Data, '\n') >= 0 {
-		misfit = errors.New("it contains a newline, which some sinks would take for two events")
+		misfit = errors.New("it contains a newline, which some sinks would treat as two events")
 	}
 	if misfit != nil {
 		i.Data, misfit = e.Body, fmt.Errorf("format %s: %w", format.Name(), misfit)

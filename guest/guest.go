@@ -85,7 +85,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 // live applies the wake and serves the host until the channel ends.
 func live(ctx context.Context, port hostPort, s Sensor, st *stage, w channel.Wake) error {
 	if st == nil {
-		return errors.New("this VM was booted without a scratch disk, to be looked at and not to be used")
+		return errors.New("this VM was booted without a scratch disk, for inspection only")
 	}
 	if err := renew(w, st.random); err != nil {
 		return err

@@ -205,7 +205,7 @@ func (h *Host) Store(ctx context.Context) (store.Store, error) {
 }
 
 // ErrElsewhere reports that host.yaml names a transport but not the store behind it.
-var ErrElsewhere = errors.New("the store is on another host, and its address is not known here: give --store DSN, or set store: in " + ConfigFile)
+var ErrElsewhere = errors.New("the store is on another host, and its address is not configured here: give --store DSN, or set store: in " + ConfigFile)
 
 // openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
 func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {

@@ -30,7 +30,7 @@ func (e *outsideError) Unwrap() error { return e.err }
 func (e *outsideError) Hint() string { return e.hint }
 
 const (
-	hintRolledBack = "newer data is gone from this host, from runs, log and store alike: find out who restored a copy, and take the missing runs from bundles, exports or a back-up; docs/witness.md, recovery"
+	hintRolledBack = "this host has lost newer data from runs, log and store: find out who restored a copy, and take the missing runs from bundles, exports or a back-up; docs/witness.md, recovery"
 	hintForked     = "this log and the log that was seen before have different entries at the same index: keep both as evidence, begin a new key and log, and find out who wrote the other; docs/witness.md, recovery"
 	hintForged     = "use a checkpoint of this host's log, from custody verify, a bundle or a witness"
 )

@@ -54,7 +54,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"application/json", "", `{"` + strings.Repeat("x", maxKey+1) + `":1}`, "name is too long"},
 		{"application/json", "", `{"model":tru}`, "no JSON"},
 		{"application/json", "", `{"model":7,"choices":3}`, "was not understood"},
-		{"application/json", "bogus", `{}`, "content coding \"bogus\" is not known"},
+		{"application/json", "bogus", `{}`, "unknown content coding \"bogus\""},
 		{"application/json", "gzip, br", `{}`, "several content codings"},
 		{"application/json", "gzip", `{}{}{}{}{}{}`, "content coding gzip is broken"},
 		{"application/json", "br", "\xff\xff\xff", "content coding br is broken"},

@@ -60,7 +60,7 @@ func newDecoder(fields []string, to io.Writer) *decoder {
 func (d *decoder) start(coding string) {
 	open, ok := openers[coding]
 	if !ok {
-		d.wrong = fmt.Sprintf("its content coding %.20q is not known", coding)
+		d.wrong = fmt.Sprintf("unknown content coding %.20q", coding)
 		return
 	}
 	d.more, d.stop = iter.Pull(func(yield func(struct{}) bool) {

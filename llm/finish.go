@@ -79,7 +79,7 @@ func (c *Call) reasons(why string) (all notes) {
 	switch {
 	case !c.success() || !c.billed():
 	case a.running && !a.ended:
-		all.add("the model goes on after this answer; what it costs is not known")
+		all.add("the model continues after this answer; the further tokens are unknown")
 	case !a.usage.in && a.usage.output == 0:
 		all.add("the provider sent no usage")
 	case !a.usage.last:

@@ -53,7 +53,7 @@ const (
 	NoRule       Reason = "no rule names this destination"
 	NoName       Reason = "this is not a host name in its plain form"
 	WrongPort    Reason = "the rule does not name this port"
-	WrongMode    Reason = "the rule takes the other way out"
+	WrongMode    Reason = "the rule has the other mode"
 	WrongMethod  Reason = "the rule does not allow this method"
 	WrongPath    Reason = "the rule does not allow this path"
 	UnclearPath  Reason = "the path can be read in two ways"

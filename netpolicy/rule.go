@@ -252,7 +252,7 @@ func CheckPath(s string) error {
 	case !strings.HasPrefix(s, "/"):
 		return errors.New("begin it with a slash")
 	case strings.Contains(stem, "*"):
-		return errors.New(`"*" stands for the rest of a path, so it can only be its end`)
+		return errors.New(`"*" matches the rest of a path, so it must be at its end`)
 	case len(s) > maxPath:
 		return errors.New("it is too long for a rule")
 	case !ClearPath(stem):

@@ -49,7 +49,7 @@ func warnRange(prefix netip.Prefix, warn warnFunc) {
 	if prefix.Addr().Is4() && prefix.Bits() < narrow4 || !prefix.Addr().Is4() && prefix.Bits() < narrow6 {
 		warn("give the addresses that are needed, or names", "%s is a wide range: all its hosts can be reached", prefix)
 	} else {
-		warn("prefer a name: its addresses are looked up and checked", "no name is checked for %s: any server that answers there is reached", prefix)
+		warn("prefer a name: its addresses are resolved and checked", "no name is checked for %s: any server that answers there is reached", prefix)
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *reader) document(b []byte) (ast.Node, error) {
 			continue
 		}
 		if body != nil {
-			return nil, r.err(doc.Body, "a second document starts here", `keep one document and remove what follows "---"`)
+			return nil, r.err(doc.Body, "a second document starts here", `keep one document and remove the text after "---"`)
 		}
 		body = doc.Body
 	}

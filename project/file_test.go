@@ -174,7 +174,7 @@ func TestErrors(t *testing.T) {
 		{"two credentials", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}}, b: {from: \"env:B\", deliver: {header: x-a}}}\negress:\n  - {allow: a.com, http: {}, credential: a}\n  - {allow: a.com, http: {}, credential: b}\n", `a.com has the credential "a" (line 4) and "b" (line 5) on the same port; name the same one`},
 		{"bare credential", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}}}\negress: [{allow: a.com, credential: a}]\n", "only to requests that the gateway reads"},
 		{"connect", v + "egress: [{allow: a.com, http: {methods: [CONNECT]}}]\n", `c.yaml:2:42: an item of methods cannot be "CONNECT"; a gateway`},
-		{"path star", v + "egress: [{allow: a.com, http: {paths: [\"/a/*/b\"]}}]\n", "can only be its end"},
+		{"path star", v + "egress: [{allow: a.com, http: {paths: [\"/a/*/b\"]}}]\n", "it must be at its end"},
 		{"path dots", v + "egress: [{allow: a.com, http: {paths: [\"/a/../*\"]}}]\n", "servers parse it in different ways"},
 		{"resolver", v + "resolvers: [10.0.0.53]\n", `c.yaml:2:13: an item of resolvers cannot be "10.0.0.53"; write udp://`},
 		{"wildcard", v + "egress: [{allow: \"a.*.com\"}]\n", "give a host name"},

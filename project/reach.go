@@ -32,7 +32,7 @@ func (f *File) Reach() []string {
 	}
 	usual := Default()
 	if f.Record.Mode != usual.Record.Mode {
-		add("record.mode: %s: goes on when the record cannot be written", f.Record.Mode)
+		add("record.mode: %s: continues when the record cannot be written", f.Record.Mode)
 	}
 	if f.Record.Files.HashOver > usual.Record.Files.HashOver {
 		add("record.files: does not hash files of up to %d bytes that are written", f.Record.Files.HashOver)

@@ -16,7 +16,7 @@ func TestReach(t *testing.T) {
 			"egress: a.example tcp/443", "egress: b.example tcp/22 addresses=[\"10.0.0.0/8\"]", "resolvers: asks udp://10.0.0.53",
 		},
 		"version: 1\nisolation: qemu-tcg\nrecord: {mode: degrade, output: 1MiB, files: {hash_over: 1KiB, read_over: -1}}\n": {
-			"record.mode: degrade: goes on when the record cannot be written", "record.files: does not hash files of up to 1024 bytes that are written",
+			"record.mode: degrade: continues when the record cannot be written", "record.files: does not hash files of up to 1024 bytes that are written",
 			"record.files: reports fewer reads than by default", "record.output: records 1048576 bytes of output", "isolation: qemu-tcg",
 		},
 	} {

@@ -83,7 +83,7 @@ func (s *Secret) impossible() (message, hint string) {
 	case token && s.Deliver != Deliver{Token: s.Deliver.Token}:
 		return "has a token and another delivery", "give deliver: {token} alone"
 	case token && (!isVault || hasField):
-		return "is a Vault token, but its source is not a Vault path", "write from: vault:PATH, without a field: what the token may read"
+		return "is a Vault token, but its source is not a Vault path", "write from: vault:PATH, without a field: the path that the token may read"
 	case isVault && !token && (!hasField || field == ""):
 		return "does not name a field of the path", "write from: vault:PATH#FIELD"
 	case s.Deliver.Header != "" && len(s.Hosts) > 0:

@@ -387,9 +387,9 @@ func (d *disagreement) String() string {
 	case d.rule == audit.RuleConnectUnseen:
 		return "a process of the guest" + pidText(d.pid) + " claims a connection over " + to + " that the host never saw"
 	case d.what == audit.FlowDeny:
-		return "the host denied " + to + ", and no process of the guest says that it was its own"
+		return "the host denied " + to + ", and no process of the guest claims it"
 	}
-	return "the host saw a flow over " + to + ", and no process of the guest says that it was its own"
+	return "the host saw a flow over " + to + ", and no process of the guest claims it"
 }
 
 func pidText(pid int) string {

@@ -227,7 +227,7 @@ func TestDisagreementsShown(t *testing.T) {
 	}
 	for name, text := range map[string]string{"timeline": string(timeline(t, frames, Options{Width: 80})), "state": state.String()} {
 		for _, want := range []string{
-			"!! guest and host disagree: flow-unclaimed: the host denied tcp to 192.0.2.1:443, and no process of the guest says that it was its own (see 3)",
+			"!! guest and host disagree: flow-unclaimed: the host denied tcp to 192.0.2.1:443, and no process of the guest claims it (see 3)",
 			"!! guest and host disagree: connect-unseen: a process of the guest (pid 7) claims a connection over tcp to 192.0.2.2:80 that the host never saw (see 4)",
 		} {
 			if !strings.Contains(text, want) {

@@ -149,7 +149,7 @@ func dns(d *audit.DNS) entry {
 		is   bool
 		text string
 	}{
-		{!asked(d), "looked up by the gateway"},
+		{!asked(d), "resolved by the gateway"},
 		{d.TTL > 0, fmt.Sprintf("ttl %ds", d.TTL)},
 		{d.Upstream != "", "from " + d.Upstream},
 		{d.Cached, "cached"},

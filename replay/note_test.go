@@ -128,7 +128,7 @@ func TestTimelineNotes(t *testing.T) {
 	}
 	at := -1
 	for _, want := range []string{"all of it", " boot", `ann\x1b[2J`, `look\x1b[31m\nhere\u{202e}  #case-7`, " destroy", "not this",
-		"!! THE NOTE WAS WRITTEN ABOUT ANOTHER RECORD than the one that now stands at 2", "gone", "!! THE NOTE IS ABOUT RECORD 9", ", 4 notes"} {
+		"!! THE NOTE WAS WRITTEN ABOUT ANOTHER RECORD than the present record 2", "gone", "!! THE NOTE IS ABOUT RECORD 9", ", 4 notes"} {
 		i := strings.Index(text, want)
 		if i <= at {
 			t.Errorf("%q is not there, or too early:\n%s", want, text)

@@ -124,9 +124,9 @@ func (p *printer) noteText(n Note, b Bound, margin string) {
 func (b Bound) warning(seq uint64) string {
 	switch b {
 	case BoundOther:
-		return fmt.Sprintf("THE NOTE WAS WRITTEN ABOUT ANOTHER RECORD than the one that now stands at %d", seq)
+		return fmt.Sprintf("THE NOTE WAS WRITTEN ABOUT ANOTHER RECORD than the present record %d", seq)
 	case BoundMissing:
-		return fmt.Sprintf("THE NOTE IS ABOUT RECORD %d, which is not there", seq)
+		return fmt.Sprintf("THE NOTE IS ABOUT RECORD %d, which does not exist", seq)
 	}
 	return ""
 }

@@ -27,7 +27,7 @@ func sentence(m *moment) string {
 		text = "A request " + quote(p.Method) + " " + quote(p.Host) + " " + quote(p.Path) + "." + because(p.Verdict, p.Rule, p.Reason)
 	}
 	if m.state == erased {
-		return "The record was erased: custody verify says when and why."
+		return "The record was erased: custody verify prints when and why."
 	}
 	if m.state == unreadable {
 		return "The record cannot be read."
@@ -39,7 +39,7 @@ func flowSentence(m *moment, f *audit.Flow) string {
 	to := escape(f.Proto) + " to " + destination(f)
 	switch {
 	case !m.host():
-		return "A process of the guest says that it tried " + to + "."
+		return "A process of the guest claims that it tried " + to + "."
 	case !m.enforced():
 		return "The host saw that a process tried " + to + "."
 	}

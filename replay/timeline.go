@@ -170,7 +170,7 @@ func (p *printer) row(row store.Row) {
 	p.marked(row, mark)
 	if row.Erased != nil {
 		if p.opt.shows("") {
-			p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
+			p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify prints when and why", row.Seq))
 			p.notesOn(row)
 		}
 		return

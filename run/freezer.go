@@ -80,7 +80,7 @@ func (f *freezer) stalled(err error) {
 	defer f.mu.Unlock()
 	f.notifier.Send(notify.Message{Type: notify.Frozen, Severity: "error", Run: f.id, Detail: stallReason + ": " + f.messages.mask(err.Error())})
 	if !f.strict {
-		f.messages.notice(stallReason + " (" + err.Error() + "): the run continues, and the record will declare what is lost (record.mode: degrade)")
+		f.messages.notice(stallReason + " (" + err.Error() + "): the run continues, and the record will declare the lost events (record.mode: degrade)")
 		return
 	}
 	f.frozen, f.since, f.thaw = true, time.Now().UTC(), func() {}

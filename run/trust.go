@@ -29,7 +29,7 @@ func (e *Untrusted) Error() string {
 
 // Hint returns what to do about it.
 func (e *Untrusted) Hint() string {
-	return "read it, and accept it as it is now: custody trust " + e.path
+	return "read it, and accept its present contents: custody trust " + e.path
 }
 
 // reachLines joins what a file requests, one per line. The texts may be hostile: control characters are replaced.
@@ -138,5 +138,5 @@ func (e *ownerError) Unwrap() error { return e.error }
 
 // Hint returns what to do about it.
 func (e *ownerError) Hint() string {
-	return "what a project's file asks for is asked in your name: use one that you or root own and others cannot write"
+	return "a project file makes requests in your name: use one that you or root own and others cannot write to"
 }

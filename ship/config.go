@@ -178,7 +178,7 @@ func readPool(path string) (*x509.CertPool, error) {
 func (c Config) login() ([]nats.Option, error) {
 	switch {
 	case c.Creds != "" && c.NKey != "":
-		return nil, hinted(errors.New("both credentials and an NKey are set"), "set the one that the server knows")
+		return nil, hinted(errors.New("both credentials and an NKey are set"), "set the server's")
 	case c.Creds != "":
 		if err := readable(c.Creds); err != nil {
 			return nil, err

@@ -196,7 +196,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 		g.note(err)
 		g.probe(err)
 		if errors.Is(err, jetstream.ErrStreamNotFound) { // the servers lost everything: hosts send it again
-			g.where.warn("the NATS servers have lost the stream %s with all that was in it; it is created again", streamName)
+			g.where.warn("the NATS servers have lost the stream %s with its messages; it is created again", streamName)
 			g.note(g.prepare(ctx))
 		}
 		g.rest(ctx, jitter(delay))

@@ -172,7 +172,7 @@ func (l *link) check(c jetstream.StreamConfig) error {
 		what, fix string
 	}{
 		{c.Storage != jetstream.FileStorage, "it is kept in memory: segments that were acknowledged are lost when servers stop", "file storage"},
-		{c.Retention != jetstream.WorkQueuePolicy, "its retention is not a work queue: it would keep what the store has, or drop what it has not", "retention workqueue"},
+		{c.Retention != jetstream.WorkQueuePolicy, "its retention is not a work queue: it would keep segments that the store has, or drop those that it lacks", "retention workqueue"},
 		{c.Discard != jetstream.DiscardNew, "it drops the oldest segments when it is full", "discard new"},
 		{c.MaxAge > 0, "it drops segments when they are old", "no max-age"},
 		{c.MaxMsgsPerSubject > 0, "it limits the segments of a run", "no limit of messages per subject"},

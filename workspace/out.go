@@ -35,7 +35,7 @@ func CheckOut(dir, home string) error {
 	case !info.IsDir():
 		return &OutError{dir, "it is not a directory", "give the directory that files are to be written to"}
 	case len(below(home, dir)) > 0:
-		return &OutError{dir, "it is in CUSTODY_HOME, where Custody keeps what it trusts", "give another directory"}
+		return &OutError{dir, "it is in CUSTODY_HOME, whose files Custody trusts", "give another directory"}
 	}
 	if err := tryWriting(dir); err != nil {
 		return &OutError{dir, fmt.Sprintf("nothing can be written there: %v", err), "give a writable directory, or free space"}

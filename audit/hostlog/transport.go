@@ -113,7 +113,7 @@ func (r Refusal) reason(size uint64) error {
 	case http.StatusBadRequest:
 		return errors.New("it rejects the request as malformed (400)")
 	case http.StatusForbidden:
-		return errors.New("it knows this log by another key (403): if the host's key was rotated, give the witness the new keys/host.pub as one more --log " +
+		return errors.New("it has another key for this log (403): if the host's key was rotated, give the witness the new keys/host.pub as another --log " +
 			"(custody witness serve --log OLD.pub --log NEW.pub)")
 	case http.StatusNotFound:
 		return errors.New("it does not know this log, or is not a witness (404)")

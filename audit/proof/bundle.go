@@ -128,7 +128,7 @@ func (o BundleOptions) check() error {
 	case !o.leads(v) && (o.Select != nil || len(o.Attachments) > 0):
 		return ErrOtherHost
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
-		return errors.New("a selection needs what it shows, and its name")
+		return errors.New("a selection needs a description and its author")
 	}
 	return nil
 }

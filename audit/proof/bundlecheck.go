@@ -44,7 +44,7 @@ func (b *bundleCheck) trailed(context.Context) error {
 	case t.Run != b.v.report.Run || t.Head != b.v.report.Head:
 		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "it is about run %s with head %s", t.Run, t.Head)
 	case t.Files != uint64(b.v.evidence.archive.Len()-1) || t.Bytes != b.v.evidence.trailer || t.SHA256 != sum:
-		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "what stands before it was changed")
+		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "the bytes before it were changed")
 	case !known:
 		b.v.doubt(verdict.Open(verdict.ErrUnknownKey, trailerFile, "%.80s signed the bundle; give its public key if you trust it", by.name))
 	}

@@ -135,7 +135,7 @@ func (c *comparison) name(i int) error {
 func (c *comparison) surplus(i int) error {
 	f := c.found[i]
 	if f.err == nil && slices.Contains(c.leaves, f.leaf) {
-		return verdict.Broken(verdict.ErrDuplicated, f.seq, c.file, "it comes again behind the end")
+		return verdict.Broken(verdict.ErrDuplicated, f.seq, c.file, "it occurs again after the end")
 	}
 	return verdict.Broken(verdict.ErrAppended, f.seq, c.file, "%d records were sealed", len(c.leaves))
 }

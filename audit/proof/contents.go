@@ -259,7 +259,7 @@ func (c *contents) selected() error {
 		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "it withholds %d of %d records, here are %d withheld of %d",
 			s.Withheld, s.Records, c.withheld.Count, c.v.report.Records)
 	case s.Digest != c.withheld.Digest():
-		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "other records are withheld than it says")
+		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "the withheld records are not the stated ones")
 	}
 	return nil
 }

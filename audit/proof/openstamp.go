@@ -25,7 +25,7 @@ func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificat
 		return nil, nil, err
 	}
 	if signer = p.GetOnlySigner(); signer == nil || !t.HashAlgorithm.Available() {
-		return nil, nil, errors.New("it does not hold the certificate of exactly one signer")
+		return nil, nil, errors.New("it does not have the certificate of exactly one signer")
 	}
 	var kind asn1.ObjectIdentifier
 	tstInfo := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4} // RFC 3161, section 2.4.2

@@ -57,7 +57,7 @@ func parseInclusion(data []byte) (p inclusion, err error) {
 	}
 	extra, ok := strings.CutPrefix(lines[1], "extra ")
 	if p.entry, err = base64.StdEncoding.DecodeString(extra); !ok || err != nil {
-		return p, errors.New("it does not hold the entry as extra data")
+		return p, errors.New("it does not have the entry as extra data")
 	}
 	index, ok := strings.CutPrefix(lines[2], "index ")
 	if p.index, err = strconv.ParseUint(index, 10, 64); !ok || err != nil {

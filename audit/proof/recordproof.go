@@ -289,7 +289,7 @@ func (p RecordProof) shape() error {
 	case p.LeafRule != leafRule:
 		what = fmt.Sprintf("its leaf rule is %.60q", p.LeafRule)
 	case erased != (len(p.Record) == 0) || erased != (len(p.Salt) == 0) || erased && !sealed:
-		what = "it has to hold a record with its salt, or a statement of its erasure"
+		what = "it must have a record with its salt, or a statement of its erasure"
 	case !erased && len(p.Salt) != 16:
 		what = fmt.Sprintf("its salt has %d bytes", len(p.Salt))
 	case sealed != (p.Manifest != nil) || sealed != (p.Segment != nil):

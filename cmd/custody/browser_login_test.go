@@ -21,7 +21,7 @@ func TestBrowserLink(t *testing.T) {
 	q.Allow("status of 401")
 	q.WaitTextIn("[role=alert]", "The link did not sign you in", "was used before", "restart custody serve for a new link", "custody token new", "someone else has a session")
 	q.Go(s.base + "#once=cso_" + "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
-	q.WaitTextIn("[role=alert]", "The link did not sign you in", "is not known, or its time is over", "restart custody serve for a new link")
+	q.WaitTextIn("[role=alert]", "The link did not sign you in", "is unknown or has expired", "restart custody serve for a new link")
 	if at := browser.Eval[string](q, "location.href"); strings.Contains(at, "once") || !strings.HasSuffix(at, "#/runs") {
 		t.Errorf("the address is %s, it has to be without the token", at)
 	}

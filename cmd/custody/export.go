@@ -122,7 +122,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 // sayWrong prints how many of the exported records are known to differ from what was signed.
 func (a *app) sayWrong(n uint64) {
 	if n > 0 {
-		a.Say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))
+		a.Say(fmt.Sprintf("%d of the records differ from their host's signature and have a mark with the reason; custody fsck names all of them", n))
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 type fsckCmd struct {
 	JSON    bool     `name:"json" help:"One JSON object per problem."`
 	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept elsewhere: this host's log must be an extension of it."`
-	Witness []string `placeholder:"KEY|POLICY|all" help:"Ask this witness of host.yaml, those of this policy file, or all of host.yaml, whether they have seen more of this host's log than is here."`
-	Quorum  int      `placeholder:"N" help:"How many witnesses have to answer (default: as the policy states; all that are named by key)."`
+	Witness []string `placeholder:"KEY|POLICY|all" help:"Check whether this witness of host.yaml, those of this policy file, or all of host.yaml have seen more of this host's log than this host has."`
+	Quorum  int      `placeholder:"N" help:"Number of witnesses that must answer (default: the policy's quorum; all that are named by key)."`
 }
 
 func (c fsckCmd) Run(a *app) error {

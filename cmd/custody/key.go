@@ -56,7 +56,7 @@ func (c keyRotateCmd) Run(a *app) error {
 	}
 	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
 	a.Say("the new private key is kept " + h.Keys().Kept())
-	a.Say("give the new public key to auditors and witnesses, beside the old one: runs that the old key signed verify with the old key only, what the new one signs with either, through the statement in each bundle")
+	a.Say("give the new public key to auditors and witnesses, in addition to the old one: runs signed by the old key verify only with the old key; runs signed by the new key verify with either, through the statement in each bundle")
 	a.Say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
 	return nil
 }
@@ -71,6 +71,6 @@ func (c keyIdentityCmd) Run(a *app) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout, recipient)
-	a.Say("keep a copy of " + c.File + " in a safe place: without it nothing can be signed with the key that it opens")
+	a.Say("keep a copy of " + c.File + " in a safe place: without it the signing key cannot be decrypted")
 	return nil
 }

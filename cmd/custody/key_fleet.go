@@ -17,7 +17,7 @@ type keyFleetCmd struct {
 	New   keyFleetNewCmd   `cmd:"" help:"Make a root key on this machine, and print its public half for auditors."`
 	Show  keyFleetShowCmd  `cmd:"" help:"Print the public root key of the fleet."`
 	Enrol keyFleetEnrolCmd `cmd:"" help:"Sign a statement that a public key belongs to a host, with the root key of this machine, and print it."`
-	Add   keyFleetAddCmd   `cmd:"" help:"Store statements about hosts, so that bundles of their runs can be made and checked here."`
+	Add   keyFleetAddCmd   `cmd:"" help:"Store statements about hosts, to make and check bundles of their runs here."`
 	List  keyFleetListCmd  `cmd:"" help:"List the enrolled hosts."`
 }
 
@@ -48,7 +48,7 @@ func (keyFleetShowCmd) Run(a *app) error {
 	}
 	public, err := h.Fleet().Root()
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("this host knows no fleet: custody key fleet new NAME makes a root key, and fleet: {root: KEY} in " + host.ConfigFile + " names one")
+		return errors.New("this host has no fleet: custody key fleet new NAME makes a root key, and fleet: {root: KEY} in " + host.ConfigFile + " names one")
 	}
 	if err != nil {
 		return err

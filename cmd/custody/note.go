@@ -58,7 +58,7 @@ func (c noteCmd) Run(a *app) error {
 func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.Note) error {
 	switch {
 	case c.Withdraw != "" && (c.Seq != 0 || c.At != "" || len(c.Tag) > 0):
-		return usageError{errors.New("--withdraw goes with a text, and with nothing else")}
+		return usageError{errors.New("--withdraw needs a text, and allows no other flag")}
 	case c.Withdraw != "":
 		return book.Withdraw(a.ctx, run, c.Withdraw)
 	case c.Seq != 0:

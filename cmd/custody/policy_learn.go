@@ -37,18 +37,18 @@ func (c policyLearnCmd) Run(a *app) error {
 		a.Say(n)
 	}
 	if s.Asked == 0 {
-		a.Say("run " + run + " asked for nothing outside of its sandbox")
+		a.Say("run " + run + " requested nothing outside its sandbox")
 		return nil
 	}
 	for _, q := range s.Left {
 		a.Say("not learnt: " + q.String() + ": if this is meant, write the rule by hand")
 	}
 	if len(s.Diff) == 0 {
-		a.Say(fmt.Sprintf("all traffic of run %s that rules should allow passes under %s as it is", run, name))
+		a.Say(fmt.Sprintf("%s already allows all traffic of run %s that rules should allow", name, run))
 		return nil
 	}
 	a.warn(ruleWarnings("b/"+filepath.Base(name), s.Warnings))
-	a.Say("this is what code in the sandbox asked for, good or bad: read each line before you take it; nothing was changed")
+	a.Say("these are requests of code in the sandbox, good or bad: read each line before you take it; nothing was changed")
 	_, err = a.stdout.Write(s.Diff)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 type pruneCmd struct {
-	DryRun bool `name:"dry-run" help:"Print what would be removed and what would be kept, and remove nothing."`
+	DryRun bool `name:"dry-run" help:"Only print what would be removed and what would be kept."`
 }
 
 func (c pruneCmd) Run(a *app) error {
@@ -41,7 +41,7 @@ func (c pruneCmd) Run(a *app) error {
 }
 
 type holdCmd struct {
-	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a prefix of its id. Without it, the runs that are held are listed."`
+	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a prefix of its id. Without it, list the held runs."`
 	Reason  string `help:"Reason of the hold."`
 	By      string `help:"Name of the requester (default: you)."`
 	Release bool   `help:"Release the hold."`

@@ -157,10 +157,10 @@ func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	if c.JSON {
 		err = errors.Join(err, printRecords(a.stdout, h.RunLogs(), res.ID))
 	}
-	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time for it at a run's end is over; `custody prune` goes on"))
+	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time limit for it at a run's end was reached; `custody prune` continues"))
 	defer cancel()
 	if _, err := h.Retention().Prune(brief, false); err != nil {
-		a.Say("what host.yaml no longer keeps is still here: " + err.Error())
+		a.Say("retention did not finish: " + err.Error())
 	}
 	if !c.Quiet {
 		a.Say(fmt.Sprintf("run %s (%s): custody timeline %s", res.ID, res.Tier, res.ID))

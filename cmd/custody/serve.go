@@ -114,7 +114,7 @@ func (c serveCmd) bundle(a *app) (err error) {
 		return cmp.Or(err, error(usageError{fmt.Errorf("%s: there is no such file; custody serve --run %[1]s shows a run of this host", c.File)}))
 	}
 	if c.Show != "" {
-		return usageError{errors.New("--run names a run of this host: a bundle has one run, which the link leads to")}
+		return usageError{errors.New("--run names a run of this host; a bundle has only one run, which the link opens")}
 	}
 	config := access.Config{Listen: c.Listen}.WithDefaults()
 	if host, _, err := net.SplitHostPort(config.Listen); err != nil || !loopback(host) {

@@ -58,7 +58,7 @@ func TestRequiredTier(t *testing.T) {
 			"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, []string{"--isolation", "qemu-tcg"},
 			"the isolation is contradictory: isolation.require in host.yaml requires qemu-kvm, --isolation requires qemu-tcg",
 		},
-		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `isolation "chroot" is not known: the tiers are firecracker, qemu-kvm, gvisor, qemu-tcg`},
+		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `unknown isolation "chroot": the tiers are firecracker, qemu-kvm, gvisor, qemu-tcg`},
 		"unknown in the file":  {"/dev/null", func(d *door) { project(d, "isolation: chroot\n") }, nil, `custody.yaml:2:12: isolation cannot be "chroot"`},
 		"unknown in host.yaml": {"/dev/null", func(d *door) { host(d, "isolation: {require: chroot}\n") }, nil, `isolation.require "chroot": want one of firecracker, qemu-kvm, gvisor, qemu-tcg`},
 		"a probe of no time":   {"/dev/null", func(d *door) { host(d, "isolation: {probe: soon}\n") }, nil, "soon is not a duration"},

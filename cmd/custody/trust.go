@@ -45,7 +45,7 @@ func (c trustCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s is trusted as it is now. It asks for:\n  %s\n", path, reach)
+	_, err = fmt.Fprintf(a.stdout, "the contents of %s are trusted. The file requests:\n  %s\n", path, reach)
 	return err
 }
 
@@ -66,7 +66,7 @@ func (p trustPrompt) accept(no *run.Untrusted) bool {
 		return false
 	}
 	p.say(no.Error())
-	fmt.Fprint(p.out, "custody: trust it as it is now? [y/N] ")
+	fmt.Fprint(p.out, "custody: trust its present contents? [y/N] ")
 	line, err := bufio.NewReaderSize(p.in, 16).ReadString('\n')
 	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
 }

@@ -45,7 +45,7 @@ type PlainError struct{ Scheme, Host string }
 
 // Error implements error.
 func (e *PlainError) Error() string {
-	return fmt.Sprintf("%s to %s would carry the record in plain text", e.Scheme, e.Host)
+	return fmt.Sprintf("%s to %s would send the record in plain text", e.Scheme, e.Host)
 }
 
 // Hint returns the remedy.
@@ -173,7 +173,7 @@ func queryOnly(u *url.URL, known ...string) error {
 		q.Del(k)
 	}
 	for k := range q {
-		return fmt.Errorf("to: the parameter %.40q is not known", k)
+		return fmt.Errorf("to: unknown parameter %.40q", k)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func TestOpen(t *testing.T) {
 		{"hec+https://splunk.example?token=s3cret", withToken, "credential"},
 		{"hec+https://:s3cret@splunk.example", withToken, "credential"},
 		{"hec+https://user:s3cret%zz@splunk.example", withToken, "to: "},
-		{"hec+https://splunk.example?chanel=1", withToken, "not known"},
+		{"hec+https://splunk.example?chanel=1", withToken, "unknown parameter"},
 		{"hec+http://splunk.example", withToken, "plain text"},
 		{"hec+https://splunk.example", func(t *sink.Target) { t.TokenFile = token; t.Headers = map[string]string{"Authorization": "x"} }, "credential"},
 		{"elastic+https://es.example/logs-custody-default", withToken, ""},

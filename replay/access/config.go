@@ -156,7 +156,7 @@ func (c Config) Check() error {
 	}
 	switch {
 	case c.Local != LocalNone && !Role(c.Local).valid():
-		return &ConfigError{fmt.Sprintf("local %q: want viewer, auditor, operator, admin or none", c.Local), "it is the role of who opens the printed link"}
+		return &ConfigError{fmt.Sprintf("local %q: want viewer, auditor, operator, admin or none", c.Local), "it is the role of the user of the printed link"}
 	case c.Session.Max < time.Minute || c.Session.Max > maxSession:
 		return &ConfigError{fmt.Sprintf("session.max is %v, want a minute to %v", c.Session.Max, maxSession), "write it as 8h or 30m"}
 	case c.Session.Idle < time.Minute || c.Session.Idle > c.Session.Max:
@@ -189,7 +189,7 @@ func (c Config) checkListen() error {
 			"give cert and key, or listen on " + DefaultListen}
 	case host != loopbackNetwork && addr.IsUnspecified() && len(c.Names) == 0:
 		return &ConfigError{fmt.Sprintf("listen %s is every address of this machine, and names is empty", c.Listen),
-			"list under names by what name browsers reach it"}
+			"list under names the host names that browsers use"}
 	}
 	for _, n := range c.Names {
 		if _, ok := knownAs(n); !ok {

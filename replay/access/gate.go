@@ -310,7 +310,7 @@ func (g *Gate) take(key string) *Problem {
 	if ok {
 		return nil
 	}
-	p := NewProblem(http.StatusTooManyRequests, "rate", "there were too many requests", "wait as long as Retry-After says")
+	p := NewProblem(http.StatusTooManyRequests, "rate", "there were too many requests", "wait as long as Retry-After states")
 	p.After = wait
 	return p
 }

@@ -14,7 +14,7 @@ func strictJSON(r io.Reader, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is more behind the value")
+		return errors.New("data after the value")
 	}
 	return nil
 }

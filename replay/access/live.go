@@ -10,7 +10,7 @@ import (
 
 // ErrWithdrawn is the cause of the end of a request's context when its credential was
 // withdrawn or ran out while the request was being answered.
-var ErrWithdrawn = errors.New("the credential does not hold any more")
+var ErrWithdrawn = errors.New("the credential is no longer valid")
 
 // live are the requests that are being answered, so that those of a credential that was
 // withdrawn can be cut off: streams go on for hours.

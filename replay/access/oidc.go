@@ -177,7 +177,7 @@ type identity struct {
 	values  []string // of the claim that grants are by
 }
 
-var errToken = errors.New("the token does not hold")
+var errToken = errors.New("the token is not valid")
 
 // verify checks that a JWT is from the issuer, for one of audiences, and valid now. The
 // error is errAway, or it describes what is invalid.

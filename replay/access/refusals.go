@@ -16,7 +16,7 @@ func nobody() *Problem {
 }
 
 func badCredential() *Problem {
-	return NewProblem(http.StatusUnauthorized, "credential", "the credential does not hold: it is not known, it has expired, or it was withdrawn",
+	return NewProblem(http.StatusUnauthorized, "credential", "the credential is not valid: it is unknown, has expired, or was withdrawn",
 		"log in again, or ask for a new token (custody token new)")
 }
 
@@ -26,7 +26,7 @@ func severalCredentials() *Problem {
 
 func tokensAway() *Problem {
 	return NewProblem(http.StatusServiceUnavailable, "tokens-away", "the file of tokens cannot be read, so no token holds",
-		"on the host, custody token ls shows what is wrong with it")
+		"on the host, custody token ls shows the reason")
 }
 
 func notGranted() *Problem {
@@ -68,9 +68,9 @@ func notRecorded() *Problem {
 func unknownHost(names int) *Problem {
 	hint := "use the address that custody serve printed"
 	if names > 0 {
-		hint = "use a name that stands under serve.names in host.yaml"
+		hint = "use a name from serve.names in host.yaml"
 	}
-	return NewProblem(http.StatusMisdirectedRequest, "host", "this server is not known by the name in the request", hint)
+	return NewProblem(http.StatusMisdirectedRequest, "host", "the name in the request is not one of this server's", hint)
 }
 
 func otherSite() *Problem {
@@ -78,7 +78,7 @@ func otherSite() *Problem {
 }
 
 func noGrant() *Problem {
-	return NewProblem(http.StatusForbidden, "no-grant", "you are known, and nothing is granted to you", "ask an admin: serve.oidc.grants in host.yaml names no group of yours")
+	return NewProblem(http.StatusForbidden, "no-grant", "your login is valid, but has no grants", "ask an admin: serve.oidc.grants in host.yaml names no group of yours")
 }
 
 func issuerAway() *Problem {
@@ -92,5 +92,5 @@ func badState() *Problem {
 }
 
 func badCode() *Problem {
-	return NewProblem(http.StatusUnauthorized, "code", "what the issuer sent back does not hold", "log in again")
+	return NewProblem(http.StatusUnauthorized, "code", "the issuer's answer is not valid", "log in again")
 }

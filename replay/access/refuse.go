@@ -31,7 +31,7 @@ func (f *refuser) slow(q *request, p *Problem) *Problem {
 	if ok {
 		return p
 	}
-	p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After says, then try a credential that holds")
+	p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After states, then try a valid credential")
 	p.After = wait
 	return p
 }

@@ -31,7 +31,7 @@ func (e *UnsafeFileError) Error() string {
 
 // Hint returns what to do about it.
 func (e *UnsafeFileError) Hint() string {
-	return "it should be a file of mode 600, of the user who owns its directory; see whose work it is, and chmod or remove it"
+	return "it must be a file of mode 600, owned by the owner of its directory; find out who changed it, and chmod or remove it"
 }
 
 func readTokens(path string) (tokenFile, stamp, error) {
@@ -85,7 +85,7 @@ func parseTokens(data []byte) (tokenFile, error) {
 			return tokenFile{}, fmt.Errorf("token %.20q: %w", k.ID, err)
 		}
 		if ids[k.ID] {
-			return tokenFile{}, fmt.Errorf("token %.20q is there twice", k.ID)
+			return tokenFile{}, fmt.Errorf("duplicate token %.20q", k.ID)
 		}
 		ids[k.ID] = true
 	}

@@ -136,14 +136,14 @@ func (a *authenticator) byLogin(q *request, token string) (credential, *Problem)
 func (a *authenticator) byOnce(q *request, token string) (credential, *Problem) {
 	q.event.Via = ViaOnce
 	if !q.from.IsLoopback() {
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-elsewhere", "a one-time token is good on the host itself only", "open the link there, or use a token")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-elsewhere", "a one-time token is valid on the host itself only", "open the link there, or use a token")
 	}
 	ok, used := a.once.take(token)
 	switch {
 	case used:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if it was not you who used it, someone else has a session, which the restart ends")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if you did not use it, someone else has a session, which the restart ends")
 	case !ok:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link, or make a token with custody token new")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is unknown or has expired", "restart custody serve for a new link, or make a token with custody token new")
 	}
 	var grants []Grant
 	for _, tenant := range a.local(q.Context()) {

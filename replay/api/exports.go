@@ -48,7 +48,7 @@ type JobRequest struct {
 
 func (q JobRequest) check() error {
 	if (len(q.Runs) == 0) == (q.From == "" && q.To == "") {
-		return bad("name runs, or a time by from and to, and not both", "it is not said which runs")
+		return bad("name runs, or a time by from and to, and not both", "no runs are selected")
 	}
 	if len(q.Runs) > maxJobRuns {
 		return bad("name fewer, or a time by from and to", "there are %d runs, at most %d are allowed", len(q.Runs), maxJobRuns)

@@ -213,7 +213,7 @@ func (h *notesHandler) create(w http.ResponseWriter, r *request) error {
 // mayWithdraw: authors withdraw their own notes, administrators any.
 func (h *notesHandler) mayWithdraw(r *request, run store.Run, q NoteRequest) error {
 	if q.Seq != 0 || len(q.Tags) > 0 {
-		return bad("give withdraws, and a text that says why", "a withdrawal has no record and no tags")
+		return bad("give withdraws, and a text with the reason", "a withdrawal has no record and no tags")
 	}
 	notes, _, _, err := h.reader.on(r.Context(), run)
 	if err != nil {
@@ -224,7 +224,7 @@ func (h *notesHandler) mayWithdraw(r *request, run store.Run, q NoteRequest) err
 	case errors.Is(err, replay.ErrNoNote):
 		return access.NewProblem(http.StatusNotFound, "no-note", "the run has no such note", "GET its notes: they have their ids")
 	case err != nil:
-		return access.NewProblem(http.StatusConflict, "withdrawn", "the note was withdrawn before", "GET its notes: it says by whom")
+		return access.NewProblem(http.StatusConflict, "withdrawn", "the note was withdrawn before", "GET its notes, which name the user")
 	case (n.Who != r.who.Name || n.Via != r.who.Via) && !r.who.Role.May(access.Admin):
 		return access.NewProblem(http.StatusForbidden, "not-yours", "the note is someone else's", "its author or an admin can withdraw it; you can write one that answers it")
 	}

@@ -52,11 +52,11 @@ func problemOf(err error) *access.Problem {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrAmbiguous):
 		return errNoRun()
 	case errors.Is(err, store.ErrNoRecord):
-		return access.NewProblem(http.StatusNotFound, "no-record", "the run has no such record", "last_seq of the run says how far its records go")
+		return access.NewProblem(http.StatusNotFound, "no-record", "the run has no such record", "last_seq of the run is the seq of its last record")
 	case errors.As(err, &finding):
-		return access.NewProblem(http.StatusConflict, finding.Name(), "the record does not allow it: "+finding.Error(), "GET verify of the run says how its record stands")
+		return access.NewProblem(http.StatusConflict, finding.Name(), "the record does not allow it: "+finding.Error(), "GET verify of the run returns the result of its verification")
 	case errors.As(err, &wrong):
-		return access.NewProblem(http.StatusConflict, "not-signed", "the store has what no host signed: "+wrong.Error(),
+		return access.NewProblem(http.StatusConflict, "not-signed", "the store has records that no host signed: "+wrong.Error(),
 			"this form cannot show it; ndjson, ocsf, ecs, cef and native mark such records, and custody fsck on the host names all")
 	case errors.Is(err, errAway):
 		return later(http.StatusServiceUnavailable, "store-away", "the store does not answer",

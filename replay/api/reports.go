@@ -84,7 +84,7 @@ func (h *reportsHandler) report(w http.ResponseWriter, r *request) error {
 func (h *reportsHandler) reported(r *request, q ReportRequest) ([]store.Run, error) {
 	names := r.str("run")
 	if (names == "") == (q.From.IsZero() && q.To.IsZero()) {
-		return nil, bad("name runs with commas between, or a time by from and to, and not both", "it is not said which runs")
+		return nil, bad("name runs with commas between, or a time by from and to, and not both", "no runs are selected")
 	}
 	if names == "" {
 		return h.during(r, store.Filter{From: q.From, To: q.To}, maxReportRuns)

@@ -138,7 +138,7 @@ func (s *Server) mux(o *Options, h *handlers) http.Handler {
 		mux.Handle(Base+pattern, notAllowed(allowed))
 	}
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		access.NewProblem(http.StatusNotFound, "address", "there is nothing at this address", "GET "+Base+"/openapi.json describes what there is").Write(w, r)
+		access.NewProblem(http.StatusNotFound, "address", "there is nothing at this address", "GET "+Base+"/openapi.json lists the routes").Write(w, r)
 	})
 	if o.Assets != nil {
 		mux.Handle("/", pageOf(o.Assets))

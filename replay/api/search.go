@@ -57,7 +57,7 @@ func searched(r *request) (p searchPage, err error) {
 		return p, err
 	}
 	if slices.ContainsFunc(p.Kinds, audit.Kind.InAccessLog) {
-		return p, bad("GET /api/v1/access lists who looked at records", "accesses and notes are no records of runs")
+		return p, bad("GET /api/v1/access lists accesses to records", "accesses and notes are no records of runs")
 	}
 	if p.From, p.To, err = r.dates(); err != nil {
 		return p, err
@@ -97,7 +97,7 @@ func (p *searchPage) argv(text string) error {
 		return bad("leave kind out", "argv is of the kind exec")
 	}
 	if p.Text != "" {
-		return bad("give one of them", "argv and q cannot be asked for together")
+		return bad("give one of them", "argv and q cannot be combined")
 	}
 	p.Kinds = []audit.Kind{audit.KindExec}
 	if p.Text = plainWord(text); p.Text == "" && p.From.IsZero() {

@@ -98,7 +98,7 @@ func (c *checks) of(run store.Run) Verification {
 	case c.pending(run) != nil:
 		return Verification{State: Checking, Text: "the record is being checked"}
 	case run.End == nil:
-		return Verification{State: Unchecked, Text: "the run goes on: its record is checked when it has ended"}
+		return Verification{State: Unchecked, Text: "the run is live: its record is checked when it has ended"}
 	case known:
 		return Verification{State: Unchecked, Text: "the record has grown since it was last checked"}
 	}

@@ -166,7 +166,7 @@ func (j Judgement) Document(target string, exit int, hint string, at time.Time) 
 	if j.Of == OfRecord || j.Of == OfReport {
 		d.Verification.Report = nil
 		if j.Err == nil {
-			d.Text = map[Kind]string{OfRecord: "this record holds, and nothing is said of its neighbours", OfReport: "the report is the host's, and so are the records of its runs"}[j.Of]
+			d.Text = map[Kind]string{OfRecord: "this record holds; other records were not checked", OfReport: "the report is the host's, and so are the records of its runs"}[j.Of]
 		}
 	}
 	if s := j.Report.Selected; s != nil {

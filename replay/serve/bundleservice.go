@@ -66,7 +66,7 @@ func (b *Bundle) proof(ctx context.Context, _ store.Run, seq uint64) (proof.Reco
 // copy writes the bundle's file.
 func (b *Bundle) copy(_ context.Context, w io.Writer, _ store.Run, part api.Selection) error {
 	if part.First > 0 || part.Last > 0 || part.Since != nil {
-		return access.NewProblem(http.StatusConflict, "bundle-whole", "a bundle is given as it is", "ask for the whole run, or the host that made it for a part")
+		return access.NewProblem(http.StatusConflict, "bundle-whole", "a bundle is downloaded unchanged", "ask for the whole run, or the host that made it for a part")
 	}
 	f, err := os.Open(b.path)
 	if err != nil {

@@ -220,7 +220,7 @@ func parse(text []byte, o Owner) ([]View, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more behind the views")
+		return nil, errors.New("data after the views")
 	}
 	if f.Version != 1 || f.Owner != o || len(f.Views) > MaxViews {
 		return nil, fmt.Errorf("version %d with %d views of %q: want version 1, at most %d, of %q", f.Version, len(f.Views), f.Owner, MaxViews, o)

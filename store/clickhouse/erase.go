@@ -107,7 +107,7 @@ func (e eraser) emptyRows(ctx context.Context, run runKey, seqs []uint64) error 
 			return err
 		}
 	}
-	return errors.New("the original keeps coming in: stop what sends it, and repeat the erasure")
+	return errors.New("the original is still being ingested: stop its sender, and repeat the erasure")
 }
 
 // refold computes the summaries of the segments with these records again.

@@ -80,7 +80,7 @@ func (r repairer) repair(ctx context.Context, in *segment) error {
 			return err
 		}
 	}
-	return errors.New("the rows keep changing: stop what writes to the database, and repeat the repair")
+	return errors.New("the rows keep changing: stop the programs that write to the database, and repeat the repair")
 }
 
 // repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed again if a

@@ -115,7 +115,7 @@ func (e *unavailable) Unwrap() []error { return append([]error{ErrUnavailable}, 
 // Pick returns a driver of the required tier, or of the best tier that works if required is "".
 func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
 	if required != "" && !slices.ContainsFunc(p.Candidates, func(c Candidate) bool { return c.Tier == required }) {
-		return Choice{}, fmt.Errorf("isolation %q is not known: the tiers are %s", required, strings.Join(p.names(), ", "))
+		return Choice{}, fmt.Errorf("unknown isolation %q: the tiers are %s", required, strings.Join(p.names(), ", "))
 	}
 	var choice Choice
 	failed := &unavailable{required: required}

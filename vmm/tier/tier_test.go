@@ -94,7 +94,7 @@ func TestPickIsTheBestThatWorks(t *testing.T) {
 		"the best is required, fails": {&driver{fails: errors.New("no device")}, &driver{}, "best", "best is required and not available: no machine started: no device"},
 		"the best is required, hangs": {&driver{silent: true}, &driver{}, "best", "best is required and not available: it took longer than 0s: no guest booted"},
 		"none works":                  {&driver{fails: errors.New("no device")}, &driver{silent: true}, "", "no isolation tier works: best: no machine started: no device; worst: it took longer than 0s: no guest booted"},
-		"unknown":                     {&driver{}, &driver{}, "other", `isolation "other" is not known: the tiers are best, worst`},
+		"unknown":                     {&driver{}, &driver{}, "other", `unknown isolation "other": the tiers are best, worst`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.best.tier, c.worst.tier = "best", "worst"

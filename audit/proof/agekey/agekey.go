@@ -217,7 +217,7 @@ func readIdentities(path string) ([]byte, error) {
 		return nil, err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, &Error{fmt.Errorf("%s has mode %#o: others can read what opens the host's key", path, info.Mode().Perm()), "chmod 600 " + path + "; if others may have read it, make another one and rotate the key"}
+		return nil, &Error{fmt.Errorf("%s has mode %#o: others can read the identity that decrypts the host's key", path, info.Mode().Perm()), "chmod 600 " + path + "; if others may have read it, make another one and rotate the key"}
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxIdentity+1))
 	if err == nil && len(text) > maxIdentity {

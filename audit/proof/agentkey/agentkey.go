@@ -95,7 +95,7 @@ func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
 		}
 	}
 	return hostkey.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), hostkey.PublicFile),
-		"ssh-add the host's key again; if the key was kept elsewhere before, run custody key rotate --from, so that it signs the statement about this one"}
+		"ssh-add the host's key again; if the key was stored elsewhere before, run custody key rotate --from, so that it signs the statement about this one"}
 }
 
 // Rotate implements hostkey.Source. The new key is the one that was added to the agent in addition to the current one.

@@ -171,7 +171,7 @@ func (e *NoKeyError) Error() string {
 
 // Hint returns the remedy.
 func (e *NoKeyError) Hint() string {
-	return "if the key is kept elsewhere, set its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
+	return "if the key is stored elsewhere, set its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
 }
 
 // errAbsent means that a file with a private key is missing. fs.ErrNotExist may come from another file that is needed

@@ -52,5 +52,5 @@ func parseVersion(v string) (string, minor, error) {
 			return known, minor(known[2] - '0'), nil
 		}
 	}
-	return "", 0, fmt.Errorf("OCSF version %.20q is not known; known are %s", v, strings.Join(Versions(), ", "))
+	return "", 0, fmt.Errorf("unknown OCSF version %.20q; use one of %s", v, strings.Join(Versions(), ", "))
 }

@@ -98,7 +98,7 @@ function shape(d: Document): void {
   const logged = d.state === "logged";
   const erased = d.erasure !== undefined;
   if (erased === (d.record !== undefined) || erased === (d.salt !== undefined) || (erased && !sealed)) {
-    throw new Malformed("it has to hold a record with its salt, or a statement of its erasure");
+    throw new Malformed("it must have a record with its salt, or a statement of its erasure");
   }
   if (d.salt && d.salt.length !== 16) throw new Malformed(`its salt has ${d.salt.length} bytes`);
   if (sealed !== (d.manifest !== undefined) || sealed !== (d.segment !== undefined)) {
