@@ -1,7 +1,7 @@
 // Package registry keeps the project files that an admin has registered on a host, in all their versions.
 //
 // Each project has a directory. Its version N is N.yaml, the file's exact bytes, and N.json, which describes them;
-// N.withdrawn, if it exists, says who withdrew the version. N.json is written last and atomically: a version without it does
+// N.withdrawn, if it exists, names who withdrew the version. N.json is written last and atomically: a version without it does
 // not exist. The newest version is in force unless it was withdrawn. Versions are not changed or removed.
 //
 //	none --Apply--> 1 in force --Apply--> 2 in force --Withdraw--> 2 withdrawn --Apply--> 3 in force
