@@ -122,28 +122,34 @@ const (
 
 // Lifecycle is the payload of the kinds run and step.
 type Lifecycle struct {
-	Phase          Phase    `json:"phase"`
-	Name           string   `json:"name,omitempty"`    // step name
-	Argv           []Text   `json:"argv,omitempty"`    // step start
-	Env            []Text   `json:"env,omitempty"`     // step start: the plain variables that the caller requested, NAME=VALUE
-	Tenant         string   `json:"tenant,omitempty"`  // run start; empty on a host that has none
-	Project        string   `json:"project,omitempty"` // run start
-	Template       string   `json:"template,omitempty"`
-	TemplateDigest string   `json:"template_digest,omitempty"`
-	ProjectDigest  string   `json:"project_digest,omitempty"` // of the whole project's file; run start
-	PolicyDigest   string   `json:"policy_digest,omitempty"`
-	RulesetDigest  string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
-	Tier           string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
-	TierNote       string   `json:"tier_note,omitempty"`      // what that tier does not guarantee
-	Mode           string   `json:"mode,omitempty"`           // strict or degrade
-	Version        string   `json:"version,omitempty"`        // of Custody
-	Host           string   `json:"host,omitempty"`
-	Steps          []string `json:"steps,omitempty"`
-	Secrets        []string `json:"secrets,omitempty"`   // run start: name=kind of the source of each
-	ExitCode       *int     `json:"exit_code,omitempty"` // end only
-	Status         Status   `json:"status,omitempty"`    // end only
-	Reason         string   `json:"reason,omitempty"`
-	DurationNS     int64    `json:"duration_ns,omitempty"`
+	Phase          Phase  `json:"phase"`
+	Name           string `json:"name,omitempty"`    // step name
+	Argv           []Text `json:"argv,omitempty"`    // step start
+	Env            []Text `json:"env,omitempty"`     // step start: the plain variables that the caller requested, NAME=VALUE
+	Tenant         string `json:"tenant,omitempty"`  // run start; empty on a host that has none
+	Project        string `json:"project,omitempty"` // run start
+	Template       string `json:"template,omitempty"`
+	TemplateDigest string `json:"template_digest,omitempty"`
+	ProjectDigest  string `json:"project_digest,omitempty"` // of the whole project's file; run start
+	// ProjectVersion, ProjectAuthor and NarrowingDigest are of runs of a registered project: the version whose file
+	// ProjectDigest is of, who registered it, and the digest of the file that narrows it, if there is one.
+	ProjectVersion  uint64 `json:"project_version,omitempty"`
+	ProjectAuthor   string `json:"project_author,omitempty"`
+	NarrowingDigest string `json:"narrowing_digest,omitempty"`
+
+	PolicyDigest  string   `json:"policy_digest,omitempty"`
+	RulesetDigest string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
+	Tier          string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
+	TierNote      string   `json:"tier_note,omitempty"`      // what that tier does not guarantee
+	Mode          string   `json:"mode,omitempty"`           // strict or degrade
+	Version       string   `json:"version,omitempty"`        // of Custody
+	Host          string   `json:"host,omitempty"`
+	Steps         []string `json:"steps,omitempty"`
+	Secrets       []string `json:"secrets,omitempty"`   // run start: name=kind of the source of each
+	ExitCode      *int     `json:"exit_code,omitempty"` // end only
+	Status        Status   `json:"status,omitempty"`    // end only
+	Reason        string   `json:"reason,omitempty"`
+	DurationNS    int64    `json:"duration_ns,omitempty"`
 }
 
 // Exec is one successful execve in the guest.
@@ -482,11 +488,12 @@ type CopiedFile struct {
 	Link   Text   `json:"link,omitempty"`   // target of a symbolic link
 }
 
-// Access is an access to the record through the API, recorded before the response, or an attempt that was refused.
+// Access is an access to the record through the API, recorded before the response, or an attempt that was refused. It is also
+// a change of a registered project on the command line, recorded before it is in force.
 // It is in the access log of the host that served it, which is a separate run.
 type Access struct {
 	Who    string `json:"who,omitempty"`    // name of the principal; empty if none was recognised
-	Via    string `json:"via,omitempty"`    // token, oidc or once
+	Via    string `json:"via,omitempty"`    // token, oidc or once; cli for a registered project
 	Role   string `json:"role,omitempty"`   // the principal's role in Tenant
 	Tenant string `json:"tenant,omitempty"` // the requested tenant
 	Action string `json:"action"`           // view, follow, search, verify, export, report, note, login, logout or manage
@@ -499,4 +506,8 @@ type Access struct {
 	Reason  string  `json:"reason,omitempty"`
 	Status  int     `json:"status,omitempty"` // of HTTP
 	Count   uint64  `json:"count,omitempty"`  // how many refusals this event represents, if equal ones were combined
+	// Project, ProjectVersion and ProjectDigest are what an admin registered or withdrew.
+	Project        string `json:"project,omitempty"`
+	ProjectVersion uint64 `json:"project_version,omitempty"`
+	ProjectDigest  string `json:"project_digest,omitempty"`
 }

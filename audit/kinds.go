@@ -88,7 +88,7 @@ var kinds = []KindInfo{
 		Columns: []ColumnField{{"proc", ColumnProc}, {"rule", ColumnRule}, {"secret", ColumnSecret}},
 		Text:    "something that a reviewer should look at"},
 	{Kind: KindAccess, Payload: "access", Observers: byHost, Severity: SeverityInfo, AccessLog: true,
-		Text: "an access to records through the API, or a refused one"},
+		Text: "an access to records through the API, or a refused one, or a change of a registered project"},
 	{Kind: KindNote, Payload: "note", Observers: byHost, Severity: SeverityInfo, AccessLog: true,
 		Columns: []ColumnField{{"about", ColumnPath}},
 		Text:    "a note on a run or on a record of it"},

@@ -20,7 +20,7 @@ func TestSeverityOf(t *testing.T) {
 		"secret/refuse": export.Warning, "secret/expire": export.Notice, "copy/failed": export.Warning,
 		"gap/output": export.Warning, "gap/wal": export.Error, "gap/ring": export.Error,
 		"finding/tunnel": export.Error, "finding/revoke": export.Alert, "finding/freeze": export.Alert, "finding/end": export.Alert,
-		"access/export": export.Notice, "access/manage": export.Notice, "access/grant": export.Notice, "access/dropped": export.Notice,
+		"access/export": export.Notice, "access/manage": export.Notice, "access/project": export.Notice, "access/grant": export.Notice, "access/dropped": export.Notice,
 		"access/other-tenant": export.Warning, "access/nobody": export.Warning, "access/export-refused": export.Warning,
 		"erased/record": export.Notice,
 	}

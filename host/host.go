@@ -10,6 +10,7 @@
 //	custody.db               the store (package sqlite)
 //	deleted/ holds/          signed statements about runs that retention deleted; runs that it must not delete
 //	serve/                   tokens of the API and exports that are being made (package access), saved views (package views)
+//	projects/                the registered project files, in all versions (package registry)
 //	export/                  the cursor of each sink, and the events that it refused
 //
 // Several processes share it. The process that holds a run's lock writes its log;
@@ -145,6 +146,9 @@ func (l Layout) Serve() string { return l.path("serve") }
 
 // Views is the directory of the page's saved views.
 func (l Layout) Views() string { return filepath.Join(l.Serve(), "views") }
+
+// Projects is the directory of the registered projects.
+func (l Layout) Projects() string { return l.path("projects") }
 
 // Witness is the directory of this host as a witness: its key, and the checkpoints that it has seen.
 func (l Layout) Witness() string { return l.path("witness") }

@@ -140,11 +140,20 @@ const maxFile = 256 << 10
 
 // Load reads the file at path. If it does not exist, errors.Is(err, fs.ErrNotExist) holds.
 func Load(ctx context.Context, path string) (File, error) {
-	b, err := regular.Given(ctx, path, 64*maxFile)
+	b, err := ReadFile(ctx, path)
 	if err != nil {
-		return File{}, fmt.Errorf("project file: %w", err)
+		return File{}, err
 	}
 	return Parse(path, b)
+}
+
+// ReadFile reads the bytes of the file at path, for Parse or Narrow.
+func ReadFile(ctx context.Context, path string) ([]byte, error) {
+	b, err := regular.Given(ctx, path, 64*maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("project file: %w", err)
+	}
+	return b, nil
 }
 
 // Policy returns the policy of the egress rules. For a parsed file it returns no error.

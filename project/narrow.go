@@ -34,20 +34,24 @@ func (f *File) Narrow(name string, b []byte) (narrow File, beyond []string, err 
 			narrow.Secrets[secret] = s
 		}
 	}
-	return narrow, c.beyond, nil
+	slices.SortStableFunc(c.excesses, func(a, b Error) int { return cmp.Compare(a.Line, b.Line) })
+	for _, e := range c.excesses {
+		beyond = append(beyond, e.Error())
+	}
+	return narrow, beyond, nil
 }
 
 // comparison collects what a file asks for beyond base.
 type comparison struct {
 	base, file *File
 	reader     *reader
-	beyond     []string
+	excesses   []Error
 }
 
 // add adds an excess at a position of the file.
 func (c *comparison) add(line, column int, format string, args ...any) {
 	e := Error{File: c.reader.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
-	c.beyond = append(c.beyond, e.Error())
+	c.excesses = append(c.excesses, e)
 }
 
 // key adds an excess in the value of a key, unless ok.
@@ -62,7 +66,7 @@ func (c *comparison) all() error {
 	base, file := c.base, c.file
 	c.key(file.Project == base.Project, "project", file.Project, base.Project)
 	c.key(file.Template == base.Template, "template", file.Template, base.Template)
-	c.key(base.AllowsTier(file.Isolation), "isolation", file.Isolation, base.tiers())
+	c.key(base.AllowsTier(file.Isolation), "isolation", file.Isolation, base.Tiers())
 	c.key(file.Anomaly == base.Anomaly || base.Anomaly == Revoke, "anomaly", file.Anomaly, base.Anomaly)
 	for _, r := range file.Resolvers {
 		c.key(slices.Contains(base.Resolvers, r), "resolvers", r, listed(base.Resolvers))
@@ -85,9 +89,7 @@ func (c *comparison) egress() error {
 	if err != nil {
 		return err
 	}
-	list := policy.Narrows(bound)
-	slices.SortStableFunc(list, func(a, b *netpolicy.Excess) int { return cmp.Compare(a.Rule.Line, b.Rule.Line) })
-	for _, e := range list {
+	for _, e := range policy.Narrows(bound) {
 		c.add(e.Rule.Line, e.Rule.Column, "egress: %v", e)
 	}
 	return nil
@@ -160,8 +162,8 @@ func (f *File) AllowsTier(tier string) bool {
 	return tier != "" && slices.Index(order, tier) <= slices.Index(order, f.Isolation)
 }
 
-// tiers describes what AllowsTier allows.
-func (f *File) tiers() string {
+// Tiers describes what AllowsTier allows.
+func (f *File) Tiers() string {
 	if f.Isolation == "" {
 		return "the best tier that works: leave it out"
 	}

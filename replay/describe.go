@@ -145,8 +145,15 @@ func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
 	if l.Phase == audit.PhaseEnd {
 		words = append(words, string(k)+" ended: "+string(l.Status))
 	}
+	version := ""
+	if l.ProjectVersion > 0 {
+		version = fmt.Sprintf("%d of %s", l.ProjectVersion, l.ProjectAuthor)
+		if l.NarrowingDigest != "" {
+			version += ", narrowed by " + l.NarrowingDigest
+		}
+	}
 	for _, f := range []struct{ name, value string }{
-		{"project ", l.Project}, {"template ", l.Template}, {"tier ", l.Tier}, {"mode ", l.Mode}, {"host ", l.Host},
+		{"project ", l.Project}, {"registered version ", version}, {"template ", l.Template}, {"tier ", l.Tier}, {"mode ", l.Mode}, {"host ", l.Host},
 		{"policy ", l.PolicyDigest}, {"", l.Reason}, {"", l.TierNote}} {
 		if f.value != "" {
 			words = append(words, f.name+f.value)
@@ -369,6 +376,9 @@ func access(a *audit.Access) entry {
 	}
 	e.add(bold, escape(who))
 	e.add(plain, " "+escape(a.Action)+" "+escape(a.Route))
+	if a.Project != "" {
+		e.add(plain, fmt.Sprintf("  %s version %d (%s)", escape(a.Project), a.ProjectVersion, escape(a.ProjectDigest)))
+	}
 	for _, f := range []struct{ name, value string }{{"about ", string(a.About)}, {"query ", string(a.Query)}} {
 		if f.value != "" {
 			e.add(plain, "  "+f.name+quote(audit.Text(f.value)))

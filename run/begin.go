@@ -121,6 +121,12 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 	if p.SHA256 != "" {
 		facts.ProjectDigest = "sha256-" + p.SHA256
 	}
+	if base := j.o.Base; base != nil {
+		if facts.ProjectDigest != base.Digest {
+			facts.NarrowingDigest = facts.ProjectDigest
+		}
+		facts.ProjectDigest, facts.ProjectVersion, facts.ProjectAuthor = base.Digest, base.Number, base.Author
+	}
 	facts.Host, _ = os.Hostname()
 	return facts
 }

@@ -34,7 +34,7 @@ func (j *Job) control() (stop func()) {
 // setPolicy replaces the run's policy by the rules of a project file.
 func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, error) {
 	const name = "the new policy"
-	p, err := project.Parse(name, file)
+	p, err := j.parsePolicy(name, file)
 	if err != nil {
 		return host.PolicyChange{}, err
 	}
@@ -51,6 +51,14 @@ func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, er
 	}
 	j.messages.notice(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
 	return host.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
+}
+
+// parsePolicy parses a project file with new rules. In a run of a registered project it may only narrow that one.
+func (j *Job) parsePolicy(name string, file []byte) (project.File, error) {
+	if j.o.Base != nil {
+		return narrow(j.o.Base, name, file, true)
+	}
+	return project.Parse(name, file)
 }
 
 // snapshot writes the sandbox's memory to a file. The file gets its name only when it is

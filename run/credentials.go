@@ -22,11 +22,12 @@ const revokeTime = 10 * time.Second
 // openIssuer makes the run's issuer, which mints nothing before a step begins. From here on, secret values that can be read
 // without minting are masked.
 func (j *Job) openIssuer(ctx context.Context) (err error) {
-	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, j.o.File); err != nil {
+	file, dir := j.o.sources()
+	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, file); err != nil {
 		return err
 	}
 	j.issuer = secrets.NewIssuer(secrets.Config{
-		Run: j.id, Bindings: Bindings(j.o.Project), Brokers: j.brokers.by, Dir: filepath.Dir(j.o.File),
+		Run: j.id, Bindings: Bindings(j.o.Project), Brokers: j.brokers.by, Dir: dir,
 		Recorder: recorder{j}, Redactor: j.messages.redactor, Action: string(j.o.Project.Anomaly), Act: j.act,
 		Withdrawn: func(secret, reason string) { j.network.Withdraw(secret, reason) },
 		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
@@ -79,11 +80,12 @@ func checkSources(ctx context.Context, o *Options, steps []step) error {
 	bound := slices.DeleteFunc(Bindings(o.Project), func(b secrets.Binding) bool {
 		return !slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
 	})
-	values, errs := local.ReadAll(bound, filepath.Dir(o.File))
+	source, dir := o.sources()
+	values, errs := local.ReadAll(bound, dir)
 	for _, v := range values {
 		clear(v)
 	}
-	caller, err := local.FindCaller(os.Getenv, o.File, o.Home.Config().Commands.User)
+	caller, err := local.FindCaller(os.Getenv, source, o.Home.Config().Commands.User)
 	if err != nil {
 		caller = nil // the program is checked nevertheless; the step reports this error
 	}
@@ -95,7 +97,7 @@ func checkSources(ctx context.Context, o *Options, steps []step) error {
 	for _, b := range bound {
 		err := errs[b.Name]
 		if err == nil {
-			err = local.CheckProgram(ctx, b.From, filepath.Dir(o.File), caller)
+			err = local.CheckProgram(ctx, b.From, dir, caller)
 		}
 		if err != nil {
 			e.why = append(e.why, fmt.Sprintf("secret %s (line %d): %v", b.Name, o.Project.Secrets[b.Name].Line, err))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,7 +52,8 @@ func (f *files) check(ctx context.Context, o *Options, m *messages) error {
 	if err := workspace.CheckOut(o.Out, o.Home.Dir); err != nil {
 		return err
 	}
-	guard := workspace.GuardOptions{Named: o.Project.HostFiles(o.File, filepath.Dir(o.File)), Home: o.Home.Dir, Git: git(ctx, o.Out)}
+	_, sources := o.sources()
+	guard := workspace.GuardOptions{Named: o.Project.HostFiles(o.File, sources), Home: o.Home.Dir, Git: git(ctx, o.Out)}
 	if f.pick != nil && sameFolder(o.Workdir, o.Out) {
 		guard.Left = f.pick.Ignored
 	}
@@ -89,7 +89,8 @@ func sameFolder(a, b string) bool {
 // measure selects the files of the directory to copy in, and checks that they fit on the scratch disk.
 func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error) {
 	dir := o.Workdir
-	f.pick, err = workspace.NewSelection(dir, o.Project.SecretFiles(filepath.Dir(o.File)), o.Home.Dir)
+	_, sources := o.sources()
+	f.pick, err = workspace.NewSelection(dir, o.Project.SecretFiles(sources), o.Home.Dir)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets"
@@ -34,6 +35,9 @@ type Options struct {
 
 	Project project.File
 	File    string // path of the project's file; relative sources of secrets are relative to its directory
+	// Base is the registered project that the run is of; Project is its file, or one that narrows it. nil: Project is of
+	// none. See SetProject.
+	Base *registry.Registered
 	// Command, if set, runs as the step "main" instead of the project's steps, with the project's secrets named in Secrets.
 	Command []string
 	Secrets []string
@@ -132,7 +136,10 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	h := j.o.Home
-	if err := CheckTrust(ctx, h, &j.o.Project, j.o.File, j.o.Accept); err != nil {
+	if err := j.o.checkBase(); err != nil {
+		return err
+	}
+	if err := checkTrust(ctx, &j.o); err != nil {
 		return err
 	}
 	if err := checkSources(ctx, &j.o, j.steps); err != nil {

@@ -104,6 +104,14 @@ func CheckTrust(ctx context.Context, h *host.Host, p *project.File, path string,
 	return h.TrustStore().Accept(ctx, t)
 }
 
+// checkTrust is CheckTrust for the file of a run. A registered project needs no acceptance: an admin has registered it.
+func checkTrust(ctx context.Context, o *Options) error {
+	if o.Base != nil && o.File == o.Base.Path {
+		return CheckAllowed(o.Home, &o.Project, o.File)
+	}
+	return CheckTrust(ctx, o.Home, &o.Project, o.File, o.Accept)
+}
+
 // Trust accepts the current contents of the project file at path, and returns what the file requests.
 func Trust(ctx context.Context, h *host.Host, p *project.File, path string) (reach string, err error) {
 	if err := errors.Join(CheckAllowed(h, p, path), CheckOwner(path)); err != nil {

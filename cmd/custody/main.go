@@ -48,6 +48,7 @@ type cli struct {
 	Key      keyCmd      `cmd:"" group:"proof" help:"Show or change this host's signing key."`
 	Notify   notifyCmd   `cmd:"" group:"run" help:"Try, list and deliver the notifications of host.yaml."`
 	Template templateCmd `cmd:"" group:"run" help:"Make, list and remove templates of sandboxes."`
+	Project  projectCmd  `cmd:"" group:"run" help:"Register, list, show and withdraw project files that runs can only narrow."`
 	Trust    trustCmd    `cmd:"" group:"run" help:"Accept a project file's requests for access outside the sandbox."`
 	Policy   policyCmd   `cmd:"" group:"run" help:"Check a project's file."`
 	Secrets  secretsCmd  `cmd:"" group:"run" help:"Check the sources of a project's secrets."`

@@ -44,7 +44,7 @@ func (c policyCheckCmd) Run(a *app) error {
 	if _, err := fmt.Fprintf(a.stdout, "%s: ok (egress %s)\n", c.File, p.Digest()); err != nil {
 		return err
 	}
-	return printEnv(a.stdout, f)
+	return run.PrintEnv(a.stdout, f)
 }
 
 // ruleWarnings returns the texts of warnings about the rules of a project file, in the file's order.

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -24,7 +22,8 @@ import (
 )
 
 type runCmd struct {
-	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
+	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one). With --project it narrows the registered one."`
+	Project   string   `placeholder:"NAME" help:"The registered project that the run is of."`
 	Template  string   `predictor:"template" placeholder:"NAME" help:"Template of the sandbox (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`
@@ -98,15 +97,11 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if !c.Quiet {
 		o.Progress = a.Say
 	}
-	if o.File = c.Policy; o.File == "" {
-		o.File = project.Name
-	}
 	var err error
-	o.Project, err = project.Load(a.ctx, o.File)
-	if errors.Is(err, fs.ErrNotExist) && c.Policy == "" {
-		o.Project, err = project.Default(), nil
+	if o.Home, err = a.home(); err != nil {
+		return o, err
 	}
-	switch {
+	switch err = o.SetProject(a.ctx, c.Project, c.Policy); {
 	case err != nil:
 		return o, err
 	case len(c.Command) == 0 && len(o.Project.Steps) == 0:
@@ -114,8 +109,8 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	case len(c.Command) == 0 && len(c.Secret) > 0:
 		return o, usageError{fmt.Errorf("--secret is for a command after --: the steps of %s name their own", o.File)}
 	}
-	if o.Project.SHA256 != "" && !c.Quiet {
-		a.Say("project file " + absolute(o.File))
+	if origin := o.Origin(); origin != "" && !c.Quiet {
+		a.Say(origin)
 	}
 	if o.Env, err = project.ParseVariables(c.Env, os.LookupEnv); err != nil {
 		return o, err
@@ -129,19 +124,8 @@ func (c runCmd) options(a *app) (run.Options, error) {
 		return o, err
 	}
 	a.warn(warnings)
-	if o.Home, err = a.home(); err != nil {
-		return o, err
-	}
 	o.Templates, err = run.Templates(o.Home, a.Writer())
 	return o, err
-}
-
-// absolute returns the absolute path of a file, or path if that fails.
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
 }
 
 // finish prints the run's records, if requested, and prunes what host.yaml no longer keeps.

@@ -476,6 +476,9 @@ var schema_default = {
     "template?": "string",
     "template_digest?": "string",
     "project_digest?": "string",
+    "project_version?": "uint64",
+    "project_author?": "string",
+    "narrowing_digest?": "string",
     "policy_digest?": "string",
     "ruleset_digest?": "string",
     "tier?": "string",
@@ -735,7 +738,10 @@ var schema_default = {
     verdict: "string",
     "reason?": "string",
     "status?": "int64",
-    "count?": "uint64"
+    "count?": "uint64",
+    "project?": "string",
+    "project_version?": "uint64",
+    "project_digest?": "string"
   },
   "note?": {
     who: "string",

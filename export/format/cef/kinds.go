@@ -274,6 +274,9 @@ func lifecycleEvent(l *line, e *export.Event, c audit.Lifecycle) {
 	l.str("custodyTemplate", c.Template)
 	l.str("custodyTemplateDigest", c.TemplateDigest)
 	l.str("custodyProjectDigest", c.ProjectDigest)
+	l.uintIf("custodyProjectVersion", c.ProjectVersion)
+	l.str("custodyProjectAuthor", c.ProjectAuthor)
+	l.str("custodyNarrowingDigest", c.NarrowingDigest)
 	l.str("custodyPolicyDigest", c.PolicyDigest)
 	l.str("custodyRulesetDigest", c.RulesetDigest)
 	l.str("custodyRunTier", c.Tier)
@@ -417,5 +420,8 @@ func accessEvent(l *line, e *export.Event, a audit.Access) {
 	l.str("custodyAccessRoute", a.Route)
 	l.str("custodyAccessAbout", string(a.About))
 	l.str("custodyAccessQuery", string(a.Query))
+	l.str("custodyAccessProject", a.Project)
+	l.uintIf("custodyAccessProjectVersion", a.ProjectVersion)
+	l.str("custodyAccessProjectDigest", a.ProjectDigest)
 	l.str("custodyVerdict", string(a.Verdict))
 }

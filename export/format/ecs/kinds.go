@@ -108,6 +108,9 @@ func lifecycleEvent(d *doc, l audit.Lifecycle) {
 	left.StrIf("template", l.Template)
 	left.StrIf("template_digest", l.TemplateDigest)
 	left.StrIf("project_digest", l.ProjectDigest)
+	left.UintIf("project_version", l.ProjectVersion)
+	left.StrIf("project_author", l.ProjectAuthor)
+	left.StrIf("narrowing_digest", l.NarrowingDigest)
 	left.StrIf("policy_digest", l.PolicyDigest)
 	left.StrIf("ruleset_digest", l.RulesetDigest)
 	left.StrIf("tier", l.Tier)
@@ -319,6 +322,9 @@ func accessEvent(d *doc, a audit.Access) {
 	}
 	left.StrIf("verdict", string(a.Verdict))
 	left.UintIf("count", a.Count)
+	left.StrIf("project", a.Project)
+	left.UintIf("project_version", a.ProjectVersion)
+	left.StrIf("project_digest", a.ProjectDigest)
 }
 
 // words returns a list of one word, or an empty list.

@@ -51,6 +51,9 @@ func accessEvent(d *doc, a audit.Access) {
 	left.StrIf("tenant", a.Tenant)
 	left.StrIf("query", string(a.Query))
 	left.StrIf("verdict", string(a.Verdict))
+	left.StrIf("project", a.Project)
+	left.UintIf("project_version", a.ProjectVersion)
+	left.StrIf("project_digest", a.ProjectDigest)
 	if uid == 6003 {
 		return
 	}

@@ -26,7 +26,7 @@ type Sample struct {
 
 // payloads are records without an envelope, one a line: name, observer, payload.
 const payloads = `
-run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","project":"shop","template":"base","template_digest":"sha256-80cceae6","project_digest":"sha256-3f7c1e90","policy_digest":"sha256-9be7a0fe","ruleset_digest":"d7887628","tier":"qemu-tcg","tier_note":"software emulation","mode":"strict","version":"1.0.0","host":"vm-host-1","steps":["setup","agent"],"secrets":["git=vault"]}}
+run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","project":"shop","template":"base","template_digest":"sha256-80cceae6","project_digest":"sha256-3f7c1e90","project_version":3,"project_author":"ann","narrowing_digest":"sha256-5be8d201","policy_digest":"sha256-9be7a0fe","ruleset_digest":"d7887628","tier":"qemu-tcg","tier_note":"software emulation","mode":"strict","version":"1.0.0","host":"vm-host-1","steps":["setup","agent"],"secrets":["git=vault"]}}
 run/done host {"kind":"run","lifecycle":{"phase":"end","exit_code":0,"status":"done","duration_ns":4000000000}}
 run/interrupted host {"kind":"run","lifecycle":{"phase":"end","status":"interrupted","reason":"custody died; closed at its next start"}}
 step/start host {"kind":"step","step":"agent","lifecycle":{"phase":"start","name":"agent","argv":["/bin/sh","-c","exit 3"]}}
@@ -120,6 +120,7 @@ access/other-tenant host {"kind":"access","access":{"who":"ann","via":"token","r
 access/manage host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"GET /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
 access/grant host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"POST /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
 access/dropped host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"DELETE /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
+access/project host {"kind":"access","access":{"who":"ann","via":"cli","tenant":"acme","action":"manage","route":"custody project apply","verdict":"allow","project":"shop","project_version":3,"project_digest":"sha256-3f7c1e90"}}
 access/odd host {"kind":"access","access":{"action":"dream","route":"","verdict":"allow"}}
 access/note host {"kind":"access","access":{"who":"bob","via":"token","role":"auditor","tenant":"acme","action":"note","route":"POST /api/v1/runs/{run}/notes","about":"r-01m7xjv1a823je79x1yt6ytbn4","remote":"192.0.2.8","verdict":"allow"}}
 note/add host {"kind":"note","note":{"who":"bob","via":"token","role":"auditor","tenant":"acme","about":"r-01m7xjv1a823je79x1yt6ytbn4","seq":17,"leaf":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","text":"asked the team: not theirs","tags":["exfil","case-7"],"remote":"192.0.2.8"}}

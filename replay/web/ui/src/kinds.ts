@@ -66,7 +66,7 @@ export const kindWords = new Map<string, string>([
   ["secret", "an operation on a credential"],
   ["gap", "a known loss of events, hashes or output"],
   ["finding", "something that a reviewer should look at"],
-  ["access", "an access to records through the API, or a refused one"],
+  ["access", "an access to records through the API, or a refused one, or a change of a registered project"],
   ["note", "a note on a run or on a record of it"],
 ]);
 

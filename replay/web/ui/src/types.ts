@@ -147,6 +147,9 @@ export interface Lifecycle {
   template?: string;
   template_digest?: string;
   project_digest?: string;
+  project_version?: number;
+  project_author?: string;
+  narrowing_digest?: string;
   policy_digest?: string;
   ruleset_digest?: string;
   tier?: string;
@@ -378,6 +381,9 @@ export interface Access {
   reason?: string;
   status?: number;
   count?: number;
+  project?: string;
+  project_version?: number;
+  project_digest?: string;
 }
 
 /** A note on a run or on a record of it; seq and leaf are of that record. */

@@ -46,7 +46,8 @@ const specs: Record<Payload, Spec[]> = {
     ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["env", "Plain variables", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
     ["project", "Project", "text"], ["tier", "Isolation tier", "text"], ["tier_note", "What that tier is worth", "text"],
     ["mode", "Mode", "text"], ["template", "Template", "text"], ["template_digest", "Template digest", "hash"],
-    ["project_digest", "Project file, SHA-256", "hash"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
+    ["project_digest", "Project file, SHA-256", "hash"], ["project_version", "Registered version", "number"],
+    ["project_author", "Registered by", "text"], ["narrowing_digest", "Narrowing file, SHA-256", "hash"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
     ["steps", "Planned steps", "list"], ["secrets", "Secrets and the kinds of their sources", "list"], ["version", "Custody's version", "text"], ["host", "Host", "text"],
   ],
   exec: [
@@ -124,7 +125,8 @@ const specs: Record<Payload, Spec[]> = {
   access: [
     ["who", "Who", "text"], ["via", "Recognised by", "text"], ["role", "Role", "text"], ["tenant", "Tenant", "text"], ["action", "Action", "text"], ["about", "Run", "text"],
     ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "number"], ["count", "Refusals that this stands for", "count"],
-    ["route", "Route", "text"], ["remote", "Client's address", "text"],
+    ["route", "Route", "text"], ["remote", "Client's address", "text"], ["project", "Project", "text"], ["project_version", "Registered version", "number"],
+    ["project_digest", "Project file, SHA-256", "hash"],
   ],
   note: [
     ["who", "Author", "text"], ["via", "Recognised by", "text"], ["role", "Role", "text"], ["tenant", "Tenant", "text"], ["about", "Run", "text"], ["seq", "Record of that run", "number"],

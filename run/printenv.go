@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 )
 
-// printEnv prints the project file's plain variables to w. Values that look like credentials are masked.
-func printEnv(w io.Writer, p project.File) error {
+// PrintEnv prints the plain variables of a project file to w. Values that look like credentials are masked.
+func PrintEnv(w io.Writer, p project.File) error {
 	mask, err := pattern.NewRedactor(nil)
 	if err != nil {
 		return err
