@@ -75,7 +75,7 @@ var kinds = []KindInfo{
 	{Kind: KindLLM, Payload: "llm", Observers: byHost, Severity: SeverityInfo,
 		Columns: []ColumnField{{"host", ColumnHost}},
 		Text:    "an LLM API call through the gateway"},
-	{Kind: KindPolicy, Payload: "policy", Observers: byHost, Severity: SeverityNotice, Text: "the egress policy that holds from here on"},
+	{Kind: KindPolicy, Payload: "policy", Observers: byHost, Severity: SeverityNotice, Text: "the egress policy in force from here on"},
 	{Kind: KindProbe, Payload: "probe", Observers: byHost, Severity: SeverityInfo, Text: "an attempt of the red team's to escape, and its result"},
 	{Kind: KindOutput, Payload: "output", Observers: byHost, Severity: SeverityInfo, Text: "a piece of the output of a step"},
 	{Kind: KindVM, Payload: "vm", Observers: byHost, Severity: SeverityInfo, Text: "an operation on the VM"},

@@ -47,17 +47,17 @@ var rules = []RuleInfo{
 	{Rule: RuleGatewayPanic, Text: "a mistake in the gateway's code ended a connection", Detail: "Please report it"},
 	{Rule: RuleAnswerOverrun, Text: "a host sent more than its answer, with no secret in it, on a connection that had carried a credential",
 		Detail: "HTTP/1 only; the credential is `finding.secret`. The excess was dropped and the connection closed"},
-	{Rule: RuleSecretInDNS, Credential: true, Text: "a value or a placeholder stood in a DNS query"},
-	{Rule: RuleSecretInOutput, Credential: true, Text: "a step printed a value that some step gets", Detail: "Whether this one binds it or not"},
-	{Rule: RuleSecretInFlow, Credential: true, Text: "a value stood in the TLS name of a connection"},
+	{Rule: RuleSecretInDNS, Credential: true, Text: "a DNS query contained a value or a placeholder"},
+	{Rule: RuleSecretInOutput, Credential: true, Text: "a step printed a value that a step of the run gets", Detail: "Whether this one binds it or not"},
+	{Rule: RuleSecretInFlow, Credential: true, Text: "the TLS server name of a connection contained a value"},
 	{Rule: RuleSecretToOtherHost, Credential: true, Text: "a request carried a value to a host that its secret does not allow",
 		Detail: "One that the secret's `hosts` do not name, or that a header secret's rules do not"},
 	{Rule: RulePlaceholderToOtherHost, Credential: true, Text: "a request carried a placeholder to another host than its rule's"},
 	{Rule: RuleSecretAfterAnswer, Credential: true, Text: "a host sent a value beyond the end of an answer, on a connection that had carried a credential",
 		Detail: "HTTP/1 only: a body after HEAD, 204 or 304, or longer than its Content-Length"},
-	{Rule: RuleSecretAfterStep, Credential: true, Text: "a credential turned up after its step had ended"},
+	{Rule: RuleSecretAfterStep, Credential: true, Text: "a credential was used after its step had ended"},
 	{Rule: RuleTokenMisuse, Credential: true, Text: "Vault saw a step's token from elsewhere, or for another path"},
-	{Rule: RuleSecretKnownLate, Credential: true, Text: "a value was minted whose bytes had been recorded before, and could not be masked then"},
+	{Rule: RuleSecretKnownLate, Credential: true, Text: "the record already had the bytes of a newly minted value; they could not be masked earlier"},
 }
 
 // Rules returns the table of the rules that this version raises findings by.

@@ -121,11 +121,11 @@ func TestBrowserInvented(t *testing.T) {
 		d.sqlite("CREATE TABLE made AS SELECT * FROM " + table + " WHERE run = '" + run + "'; UPDATE made SET run = 'r-invented'; INSERT INTO " + table + " SELECT * FROM made; DROP TABLE made")
 	}
 	p := browser.Open(t, d.serving().link, 1280, 800)
-	p.WaitTextIn("[role=alert]", "Nothing signed stands behind 1 run", "r-invented")
+	p.WaitTextIn("[role=alert]", "No signature covers 1 run", "r-invented")
 	p.WaitTextIn("[aria-label=Runs] .failing", "r-invented", "NOTHING SIGNED")
 	p.ClickText("[aria-label=Runs] a", "r-invented")
 	p.WaitTextIn("h1", "r-invented")
-	p.WaitTextIn("[role=alert]", "Nothing signed stands behind this run", "Do not rely on anything on this page", "treat the run as invented")
+	p.WaitTextIn("[role=alert]", "No signature covers this run", "Do not rely on anything on this page", "treat the run as invented")
 	p.WaitTextIn(".run-head", "NOTHING SIGNED")
 	browser.Eval[bool](p, `location.hash = "#/runs/`+run+`", true`)
 	p.WaitTextIn("h1", run)

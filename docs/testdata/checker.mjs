@@ -1727,7 +1727,7 @@ function shape(d) {
   const logged = d.state === "logged";
   const erased = d.erasure !== void 0;
   if (erased === (d.record !== void 0) || erased === (d.salt !== void 0) || erased && !sealed) {
-    throw new Malformed("it has to hold a record with its salt, or a statement of its erasure");
+    throw new Malformed("it must have a record with its salt, or a statement of its erasure");
   }
   if (d.salt && d.salt.length !== 16) throw new Malformed(`its salt has ${d.salt.length} bytes`);
   if (sealed !== (d.manifest !== void 0) || sealed !== (d.segment !== void 0)) {
@@ -1796,7 +1796,7 @@ var Check = class {
     await this.#keys();
     await this.#record();
     if (this.#doc.state === "open") {
-      this.#end("pending", "The record is written, and nothing is signed yet. Its segment is sealed within a second or so; then this can be checked.");
+      this.#end("pending", "The record is written, but not yet signed. Its segment is sealed within about a second; then this can be checked.");
       return;
     }
     await this.#seal();
@@ -1809,9 +1809,9 @@ var Check = class {
     if (this.#doubt) {
       this.#end("cannot", this.#doubt);
     } else if (this.#pinned) {
-      this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
+      this.#end("holds", "The host signed exactly these bytes at this place of the run, and the record is in the host's log.");
     } else {
-      this.#end("consistent", "All parts fit together. The key came with the answer: an attacker who could forge the record could have sent that key, too. Pin the host's key, from someone you trust, to know that it is the host's record.");
+      this.#end("consistent", "All parts are consistent. The key came with the answer: an attacker who could forge the record could have sent that key, too. Pin the host's key, obtained over a trusted channel, to prove that it is the host's record.");
     }
   }
   #end(overall, text) {

@@ -103,7 +103,7 @@ async function send<T>(method: string, address: string, body: unknown, signal?: 
     throw new Problem({
       title: "No connection",
       detail: "The server does not answer.",
-      hint: "Is custody serve running? The page goes on by itself when it is back.",
+      hint: "Is custody serve running? The page continues when it is available again.",
     });
   }
   if (response.ok) return response.status === 204 ? (undefined as T) : read(response);

@@ -19,7 +19,7 @@ export function NotesOn({ run, seq }: { run: RunStore; seq: number }) {
   return (
     <div class="notes">
       {known?.error && <ErrorBox error={known.error} retry={() => void run.notes.read()} />}
-      {known?.partial && !known.error && <p class="flag warn">There are more notes on this run than are shown: the oldest are left out.</p>}
+      {known?.partial && !known.error && <p class="flag warn">This run has more notes: the oldest are not shown.</p>}
       {notes.length > 0 && <ul class="note-list" aria-label={`Notes on ${about}`}>{notes.map((n) => <Note key={n.id} run={run} n={n} />)}</ul>}
       {can("auditor") ? <Write run={run} seq={seq} about={about} /> : notes.length === 0 && <p class="muted">No notes on {about}. The role auditor can.</p>}
     </div>

@@ -56,7 +56,7 @@ function UnderTable({ run, source, slack, at }: { run: RunStore; source: Source;
     ...data.gaps.map((hole) => ({ hole, what: "Gap" as const })),
     ...data.freezes.map((hole) => ({ hole, what: "Freeze" as const })),
   ].filter(({ hole }) => at >= hole.from - slack && at <= hole.to + slack);
-  if (!rows.length && !holes.length) return <p class="muted">Nothing is under the cursor. Arrow down and up go to the next and the previous thing.</p>;
+  if (!rows.length && !holes.length) return <p class="muted">Nothing is under the cursor. Arrow down and up go to the next and the previous item.</p>;
   return (
     <table class="plain">
       <thead><tr><th scope="col">Lane</th><th scope="col">What</th><th scope="col">Began</th><th scope="col">Lasted</th><th scope="col">Verdict</th><th scope="col">Seen by</th></tr></thead>

@@ -20,7 +20,7 @@ export default function AccessScreen({ params }: { params: URLSearchParams }) {
   const pages = usePages<Look>(may ? "/access" : null, { ...spanOf(from, until), limit: 200 }, (a: { access: Look[]; next?: string; partial: boolean }) => ({ rows: a.access, next: a.next, partial: a.partial }));
   const rows = which === "deny" ? pages.rows.filter((l) => l.verdict === "deny") : pages.rows;
   return (
-    <Page title="Access log" lead="Every view, search, export and report through this host's API, recorded before anything was shown, and every attempt that was refused. Newest first.">
+    <Page title="Access log" lead="Every view, search, export and report through this host's API, recorded before anything is shown, and every refused attempt. Newest first.">
       {!may ? <Needs role="auditor" what="The access log" /> : (
         <>
           <form class="search-form" onSubmit={(e) => e.preventDefault()}>

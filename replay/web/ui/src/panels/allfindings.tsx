@@ -28,10 +28,10 @@ export default function FindingsScreen({ params }: { params: URLSearchParams }) 
   const pages = usePages<Found>("/findings", { rule, ...spanOf(from, until), limit: 100 }, (a: { findings: Found[]; next?: string; partial: boolean }) => ({ rows: a.findings, next: a.next, partial: a.partial }));
   const rules = [...new Set(pages.rows.map((f) => f.rule))].sort();
   return (
-    <Page title="Findings" lead="What reviewers should look at, over all runs, newest first. What a live run's records disagree about is on the run's own page until it ends.">
+    <Page title="Findings" lead="Observations that need review, over all runs, newest first. Disagreements of a live run's records are on the run's page until it ends.">
       <Form key={params.toString()} rule={rule} from={from} until={until} known={rules} />
       {pages.rows.length > 0 && <List rows={pages.rows} />}
-      {!pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="No findings">{rule || from || until ? "None of that kind in that time. Take the filter away to see all." : "No run has raised any."}</Empty>}
+      {!pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="No findings">{rule || from || until ? "None of that rule in that time. Remove the filter to see all." : "No run has raised any."}</Empty>}
       <MoreOf pages={pages} what="findings" />
     </Page>
   );

@@ -21,7 +21,7 @@ export default function ChangesPanel({ run }: { run: RunStore }) {
   const got = useGet<Changes>(run.path("changes"), { from: run.at(range.from), to: run.at(range.to) }, version);
   return (
     <div class="panel changes">
-      <p>{marked ? "In the stretch that is marked" : "In what the lanes show (mark a stretch there to narrow it)"}: <span class="num">{run.at(range.from)} to {run.at(range.to)}</span>, <span class="num">{span(range.to - range.from)}</span>.</p>
+      <p>{marked ? "In the marked range" : "In the visible part of the lanes (mark a range there to narrow it)"}: <span class="num">{run.at(range.from)} to {run.at(range.to)}</span>, <span class="num">{span(range.to - range.from)}</span>.</p>
       <Take run={run} range={range} />
       <Loaded got={got} what="Working out the changes">{(c) => <Shown run={run} c={c} />}</Loaded>
     </div>
@@ -37,7 +37,7 @@ function useRested<T>(cell: Cell<T>, ms: number): T {
 
 /** Takes the stretch along: as a bundle, or as an export. */
 function Take({ run, range }: { run: RunStore; range: Range }) {
-  if (!can("auditor")) return <Needs role="auditor" what="A bundle or an export of it" />;
+  if (!can("auditor")) return <Needs role="auditor" what="A bundle or an export of this range" />;
   const between = { from: run.at(range.from), to: run.at(range.to) };
   return (
     <p class="actions">
@@ -50,7 +50,7 @@ function Take({ run, range }: { run: RunStore; range: Range }) {
 }
 
 function Shown({ run, c }: { run: RunStore; c: Changes }) {
-  if (c.events === 0) return <Empty title="Nothing was recorded in it">Mark a longer stretch.</Empty>;
+  if (c.events === 0) return <Empty title="Nothing was recorded in this range">Mark a longer range.</Empty>;
   return (
     <>
       <p><strong class="num">{plural(c.events, "record")}</strong>, {bytes(c.output_bytes)} of output.</p>

@@ -40,9 +40,9 @@ export default function CompareScreen({ params }: { params: URLSearchParams }) {
   const [a, b] = [params.get("a") ?? "", params.get("b") ?? ""];
   const got = useGet<Comparison>(a && b ? "/compare" : null, { a, b });
   return (
-    <Page title="Compare two runs" lead="By commands, files with their content, hosts, credentials and findings. Commands and files are what the guests claim.">
+    <Page title="Compare two runs" lead="By commands, files with their contents, hosts, credentials and findings. Commands and files are claims of the guests.">
       <Form key={`${a} ${b}`} a={a} b={b} />
-      {a && b ? <Loaded got={got} what="Comparing">{(c) => <Shown c={c} />}</Loaded> : <Empty title="Choose two runs">For example one that went well and one that did not.</Empty>}
+      {a && b ? <Loaded got={got} what="Comparing">{(c) => <Shown c={c} />}</Loaded> : <Empty title="Choose two runs">For example one that succeeded and one that failed.</Empty>}
     </Page>
   );
 }

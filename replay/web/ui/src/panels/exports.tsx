@@ -11,7 +11,7 @@ import { can, Choice, Needs } from "./shared";
 
 const formats: [id: string, title: string, about: string, oneRun: boolean][] = [
   ["ndjson", "NDJSON", "the exact records, one a line", false], ["csv", "CSV", "for a spreadsheet", false], ["ocsf", "OCSF", "for a SIEM, OCSF 1.8", false], ["ecs", "ECS", "for Elastic", false],
-  ["cef", "CEF", "for a SIEM that reads lines", false], ["asciicast", "asciicast", "what the terminal showed, to play with asciinema", true], ["perfetto", "Perfetto", "a trace to look at in a trace viewer", true],
+  ["cef", "CEF", "for a SIEM with line-based input", false], ["asciicast", "asciicast", "terminal output for asciinema", true], ["perfetto", "Perfetto", "a trace for a trace viewer", true],
 ];
 
 interface Job {
@@ -31,7 +31,7 @@ interface Job {
 export default function ExportsScreen({ params }: { params: URLSearchParams }) {
   const run = params.get("run");
   return (
-    <Page title="Exports" lead="Records in the formats of other tools. What leaves here is a copy: the record itself, and a bundle, can be verified; an export cannot. Each export is an entry in the access log.">
+    <Page title="Exports" lead="Records in the formats of other tools. The record itself and a bundle can be verified; an export cannot. Each export is an entry in the access log.">
       {!can("auditor") ? <Needs role="auditor" what="An export" /> : run ? <OfRun run={run} params={params} /> : <Jobs />}
     </Page>
   );
@@ -108,7 +108,7 @@ function Jobs() {
       <section class="part-of-page"><h2>Your exports</h2>
         <Loaded got={got} what="Fetching your exports">{(d) => (d.exports.length
           ? <List jobs={d.exports} end={(id) => act(() => del(`/exports/${encodeURIComponent(id)}`))} />
-          : <Empty title="You have none">Choose runs or a time above. A file is kept for an hour after it was made.</Empty>)}</Loaded>
+          : <Empty title="You have none">Choose runs or a time above. A file is kept for an hour.</Empty>)}</Loaded>
       </section>
     </>
   );
@@ -142,7 +142,7 @@ const tones: Record<Job["state"], Tone> = { queued: "plain", running: "busy", do
 function List({ jobs, end }: { jobs: Job[]; end: (id: string) => void }) {
   return (
     <table class="wide-table" aria-live="polite">
-      <thead><tr><th scope="col">Begun</th><th scope="col">Format</th><th scope="col" class="right">Runs</th><th scope="col">State</th><th scope="col" class="right">Size</th><th scope="col">Kept until</th><th scope="col"><span class="sr">What to do</span></th></tr></thead>
+      <thead><tr><th scope="col">Begun</th><th scope="col">Format</th><th scope="col" class="right">Runs</th><th scope="col">State</th><th scope="col" class="right">Size</th><th scope="col">Kept until</th><th scope="col"><span class="sr">Actions</span></th></tr></thead>
       <tbody>{[...jobs].reverse().map((j) => (
         <tr key={j.id}>
           <td><Time at={j.created} date digits={0} /></td><th scope="row">{flat(j.format)}</th><td class="right num">{count(j.runs)}</td>

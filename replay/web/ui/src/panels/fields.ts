@@ -53,7 +53,7 @@ const specs: Record<Payload, Spec[]> = {
   exec: [
     ["argv", "Command", "argv"], ["exe", "Program", "path"], ["cwd", "Working directory", "text"], ["uid", "User id in the guest", "number"],
     ["pid", "Process id", "number"], ["ppid", "Parent's process id", "number"], ["proc", "Process", "proc"], ["parent", "Parent", "proc"],
-    ["llm", "Asked for by the model's call", "text"], ["tool_call", "Tool call", "text"], ["truncated", "Command was cut", "flag"],
+    ["llm", "Requested by the LLM API call", "text"], ["tool_call", "Tool call", "text"], ["truncated", "Command was truncated", "flag"],
     ["argv_bytes", "Whole command", "bytes"], ["argv_sha256", "Whole command, SHA-256", "hash"],
   ],
   exit: [
@@ -68,20 +68,20 @@ const specs: Record<Payload, Spec[]> = {
     ["state", "State", "text"], ...verdict, ["name", "Host name", "host"], ["sni", "Server asked for (SNI)", "host"], ["dst_ip", "Destination address", "host"],
     ["dst_port", "Destination port", "number"], ["proto", "Protocol", "text"], ["peer", "Gateway dialled", "text"], ["dns_seq", "Rests on the DNS answer", "seq"],
     ["bytes_out", "Bytes out of the guest", "bytes"], ["bytes_in", "Bytes into the guest", "bytes"], ["packets_out", "Packets out", "count"],
-    ["packets_in", "Packets in", "count"], ["duration_ns", "Lasted", "duration"], ["count", "Denials that this stands for", "count"],
+    ["packets_in", "Packets in", "count"], ["duration_ns", "Lasted", "duration"], ["count", "Number of denials", "count"],
     ["src_ip", "Source address", "text"], ["src_port", "Source port", "number"], ["errno", "Error number in the guest", "number"], ["id", "Flow", "text"],
     ["generation", "Policy generation", "number"], ["pid", "Process id (guest's claim)", "number"], ["proc", "Process (guest's claim)", "proc"],
     ["parent", "Process's parent (guest's claim)", "proc"],
   ],
   dns: [
     ["name", "Name asked for", "host"], ["type", "Type", "text"], ["rcode", "Answer's code", "text"], ["answers", "Answers", "list"], ...verdict,
-    ["synthetic", "The address stands for the name in this sandbox only", "flag"], ["chain", "Over the names", "list"], ["ttl", "TTL in seconds", "count"],
-    ["dropped", "Addresses not given", "list"], ["upstream", "Server that was asked", "text"], ["cached", "Known from an earlier question", "flag"],
+    ["synthetic", "The address represents the name in this sandbox only", "flag"], ["chain", "CNAME chain", "list"], ["ttl", "TTL in seconds", "count"],
+    ["dropped", "Addresses withheld", "list"], ["upstream", "Upstream server", "text"], ["cached", "Answered from an earlier query", "flag"],
     ["latency_ns", "The server took", "duration"], ["proto", "Asked over", "text"], ["generation", "Policy generation", "number"],
   ],
   http: [
     ["method", "Method", "text"], ["host", "Host", "host"], ["path", "Path", "text"], ["status", "Status", "number"], ...verdict,
-    ["credential", "Credential that the gateway put in", "secret"], ["redacted", "Values masked in the answer", "count"],
+    ["credential", "Credential that the gateway added", "secret"], ["redacted", "Values masked in the answer", "count"],
     ["bytes_out", "Body of the request", "bytes"], ["bytes_in", "Body of the answer", "bytes"], ["duration_ns", "Lasted", "duration"],
     ["proto", "Version", "text"], ["flow", "Flow", "text"], ["llm", "Model's call", "text"], ["generation", "Policy generation", "number"],
   ],
@@ -124,7 +124,7 @@ const specs: Record<Payload, Spec[]> = {
   ],
   access: [
     ["who", "Who", "text"], ["via", "Recognised by", "text"], ["role", "Role", "text"], ["tenant", "Tenant", "text"], ["action", "Action", "text"], ["about", "Run", "text"],
-    ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "number"], ["count", "Refusals that this stands for", "count"],
+    ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "number"], ["count", "Number of refusals", "count"],
     ["route", "Route", "text"], ["remote", "Client's address", "text"], ["project", "Project", "text"], ["project_version", "Registered version", "number"],
     ["project_digest", "Project file, SHA-256", "hash"],
   ],

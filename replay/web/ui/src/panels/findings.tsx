@@ -18,7 +18,7 @@ export default function FindingsPanel({ run }: { run: RunStore }) {
 
 function Shown({ run, all }: { run: RunStore; all: Finding[] }) {
   if (all.length === 0) {
-    return <Empty title="Nothing was found">No rule was raised, and what the guest claims and what the host saw agree. That does not mean that nothing happened: look at what was denied, and at gaps.</Empty>;
+    return <Empty title="Nothing was found">No rule was raised, and the observations of guest and host agree. This does not mean that nothing happened: check denials and gaps.</Empty>;
   }
   const apart = all.filter((f) => disagreements.has(f.rule));
   const others = all.filter((f) => !disagreements.has(f.rule));
@@ -45,7 +45,7 @@ function Card({ run, f }: { run: RunStore; f: Finding }) {
         <Badge tone={disagreements.has(f.rule) ? "warn" : "bad"}>{flat(f.rule)}</Badge> <Time at={f.time} />
         {f.step && <span class="muted">step <Words text={f.step} limit={40} mono={false} /></span>}
         <span class="spring" />
-        {f.derived ? <span class="muted" title="It stands in no record: it follows from those below">derived from the records</span> : <>recorded as <Seq run={run} seq={f.seq} time={f.time} /></>}
+        {f.derived ? <span class="muted" title="Derived from the records below">derived from the records</span> : <>recorded as <Seq run={run} seq={f.seq} time={f.time} /></>}
       </header>
       <p><Words text={f.detail} limit={1500} mono={false} /></p>
       {findingWords.has(f.rule) && <p class="muted">{findingWords.get(f.rule)}</p>}

@@ -103,7 +103,7 @@ function Tool({ run, t, execs }: { run: RunStore; t: ToolCall; execs: number[] }
   return (
     <>
       <Words text={t.name} limit={80} /> <Hash value={t.sha256} /> {t.truncated && <Badge tone="warn">cut</Badge>}
-      {execs.length > 0 ? <> → {execs.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Record ${seq}, a command that this tool call asked for`} /> </>)}{execs.length > 20 && `and ${execs.length - 20} more`}</>
+      {execs.length > 0 ? <> → {execs.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Record ${seq}, a command that this tool call requested`} /> </>)}{execs.length > 20 && `and ${execs.length - 20} more`}</>
         : <span class="muted"> no matching command was recorded</span>}
       {t.arguments !== undefined && <pre class="lines"><Words text={t.arguments} limit={1500} multiline /></pre>}
     </>

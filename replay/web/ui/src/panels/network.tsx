@@ -97,7 +97,7 @@ function To({ c }: { c: Connection }) {
 
 function ByCell({ run, c }: { run: RunStore; c: Connection }) {
   if (c.unclaimed) return <Badge tone="warn" title="The host saw it, and no process in the guest claims it">unclaimed</Badge>;
-  return <><By run={run} by={c.by} />{c.unseen && <Badge tone="warn" title="A process in the guest claims it, and the host saw nothing of it">unseen</Badge>}</>;
+  return <><By run={run} by={c.by} />{c.unseen && <Badge tone="warn" title="A process in the guest claims it, but the host did not see it">unseen</Badge>}</>;
 }
 
 function stretches(run: RunStore, c: Connection): Stretch[] {

@@ -23,7 +23,7 @@ export function MoreOf<T>({ pages, what }: { pages: Pages<T>; what: string }) {
       {pages.partial && !pages.loading && <p><Badge tone="warn">not all</Badge> The search ran out of time before it had looked at everything. What it found is shown; go on to look at the rest.</p>}
       {pages.loading ? <Loading what={pages.rows.length ? "Fetching more" : "Searching"} /> : !pages.error && (
         <p class="muted">{count(pages.rows.length)} {what}{pages.more ? " so far" : ""}.{" "}
-          {pages.more && <button type="button" onClick={pages.on}>{pages.partial ? "Go on" : "Show more"}</button>}</p>
+          {pages.more && <button type="button" onClick={pages.on}>{pages.partial ? "Continue" : "Show more"}</button>}</p>
       )}
     </div>
   );

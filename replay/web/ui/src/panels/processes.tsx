@@ -72,7 +72,7 @@ function columnsOf(run: RunStore, folded: ReadonlySet<number>, fold: (seq: numbe
 function End({ p }: { p: Proc }) {
   if (p.replaced) return <span class="muted">another exec</span>;
   if (!p.end) return <Badge tone="busy">running</Badge>;
-  if (p.synthetic) return <span class="muted" title="No exit was seen; the run's end stands for it">not seen</span>;
+  if (p.synthetic) return <span class="muted" title="No exit was observed; the run's end is used">not seen</span>;
   if (p.signal) return <Badge tone="bad">signal {p.signal}</Badge>;
   if (p.code === null) return <span class="muted">unknown</span>;
   return <Badge tone={p.code === 0 ? "ok" : "bad"}>exit {p.code}</Badge>;

@@ -65,7 +65,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
 /** Its kind, and its observer. */
 function Lead({ r }: { r: RunRecord }) {
   return (
-    <p class="lead"><Seen by={r.observer} /> {kindWords.get(r.kind) ?? "a record of a kind that this page does not know"}
+    <p class="lead"><Seen by={r.observer} /> {kindWords.get(r.kind) ?? "a record of an unknown kind"}
       {r.observer === "guest" && <span class="muted">: a claim of the kernel inside the VM, which the workload may have taken over</span>}.</p>
   );
 }
@@ -86,7 +86,7 @@ function Fields({ run, r }: { run: RunStore; r: RunRecord }) {
 /** A record that is not there any more, or cannot be read. */
 function Gone({ a }: { a: RecordAnswer }) {
   if (a.erased) {
-    return <p class="flag warn"><Badge tone="warn">erased</Badge> This record's contents were erased for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, remain; its proof names who erased it and why.</p>;
+    return <p class="flag warn"><Badge tone="warn">erased</Badge> This record's contents were erased permanently. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, remain; its proof names who erased it and why.</p>;
   }
   return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: the store was changed or is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
 }
@@ -131,7 +131,7 @@ function Findings({ run, findings }: { run: RunStore; findings: Finding[] }) {
     <Section title="Findings about this record" n={findings.length}>
       {findings.map((f) => (
         <p class="flag bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} limit={600} />
-          {findingWords.has(f.rule) && <span class="muted"> {findingWords.get(f.rule)}</span>} {f.derived ? <span class="muted">The model found it; it stands in no record.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
+          {findingWords.has(f.rule) && <span class="muted"> {findingWords.get(f.rule)}</span>} {f.derived ? <span class="muted">Derived from other records; it has no record of its own.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
       ))}
     </Section>
   );
@@ -166,7 +166,7 @@ function Proof({ run, a, open, told }: { run: RunStore; a: RecordAnswer; open: (
       {error && <ErrorBox error={error} />}
       {!told && (
         <>
-          <p class="muted">That this record is what the host signed, checked here in your browser: record, segment, signed manifest, host's log, checkpoint.</p>
+          <p class="muted">Your browser checks that this record matches the host's signature: record, segment, signed manifest, host's log, checkpoint.</p>
           <p><button type="button" onClick={open}>Verify in this browser</button></p>
         </>
       )}
@@ -185,7 +185,7 @@ function Exact({ run, r }: { run: RunStore; r: RunRecord }) {
   return (
     <Section title="Elsewhere">
       <details onToggle={(e) => setOpen(e.currentTarget.open)}>
-        <summary>Exact JSON, as it was hashed</summary>
+        <summary>Exact JSON that was hashed</summary>
         {text === undefined ? <Loading /> : <><Copy text={text} label="Copy the exact JSON" /><pre class="json" tabIndex={0} aria-label="Exact JSON"><Words text={text} limit={20_000} /></pre></>}
       </details>
       <Command line={timelineAt(run.name, r.time)} />

@@ -25,7 +25,7 @@ export default function ReportsScreen({ params }: { params: URLSearchParams }) {
   const query = { framework, ...(by === "runs" ? { run: [...chosen].join(",") } : spanOf(days.from, days.until)) };
   const ready = by === "runs" ? chosen.size > 0 : days.from !== "" || days.until !== "";
   return (
-    <Page title="Reports" lead="Evidence from the record for the controls of a framework. A report never states “compliant”: it lists what the evidence supports, what it contradicts, and what it cannot show.">
+    <Page title="Reports" lead="Evidence from the record for the controls of a framework. A report never states “compliant”: it lists the controls that the evidence supports or contradicts, and its limits.">
       {!can("auditor") ? <Needs role="auditor" what="A report" /> : (
         <>
           <fieldset class="frameworks"><legend>Framework</legend>
@@ -34,7 +34,7 @@ export default function ReportsScreen({ params }: { params: URLSearchParams }) {
                 <span><strong>{title}</strong><br /><span class="muted">{about}</span></span></label>
             ))}
           </fieldset>
-          <div class="controls"><Choice name="What it is about" value={by} set={setBy} options={[["runs", "runs that I choose"], ["days", "all runs of a time"]]} /></div>
+          <div class="controls"><Choice name="Scope" value={by} set={setBy} options={[["runs", "runs that I choose"], ["days", "all runs of a time"]]} /></div>
           {by === "days" ? <div class="search-form"><Days {...days} set={(d) => setDays({ ...days, ...d })} /></div> : <Runs chosen={chosen} set={setChosen} />}
           <div class="take" role="group" aria-label="Download the report">
             {ready ? (
@@ -45,7 +45,7 @@ export default function ReportsScreen({ params }: { params: URLSearchParams }) {
               </>
             ) : <p class="muted">Choose {by === "runs" ? "at least one run" : "a day"} first.</p>}
           </div>
-          <p class="muted small">Runs that were not verified lately are verified first, which can take a minute. Each report is an entry in the access log.</p>
+          <p class="muted small">Runs without a recent verification are verified first, which can take a minute. Each report is an entry in the access log.</p>
           {ready && <Command line={`custody report --framework ${framework} ${by === "runs" ? [...chosen].join(" ") : `${days.from && `--from ${days.from}`} ${days.until && `--to ${days.until}`}`.trim()}`} />}
         </>
       )}

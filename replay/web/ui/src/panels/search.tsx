@@ -27,7 +27,7 @@ export default function SearchScreen({ params }: { params: URLSearchParams }) {
       <Form key={params.toString()} way={asked ?? "q"} value={value} kind={kind} from={from} until={until} />
       {!asked && <Empty title="What are you looking for?">A file's content by its hash, a host, a path, a command, a credential, a finding, or any text.</Empty>}
       {asked && pages.rows.length > 0 && <Hits hits={pages.rows} />}
-      {asked && !pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="Nothing was found">No record matches. Hosts and paths must be exact; to search for a part of one, use “any text”.</Empty>}
+      {asked && !pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="Nothing was found">No record matches. Hosts and paths must be exact; for a part of one, use “any text”.</Empty>}
       {asked && <MoreOf pages={pages} what="records" />}
     </Page>
   );

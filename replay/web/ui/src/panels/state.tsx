@@ -26,7 +26,7 @@ export default function StatePanel({ run }: { run: RunStore }) {
 }
 
 const phases: Record<State["phase"], [Tone, string]> = {
-  "not started": ["plain", "not started yet"], running: ["busy", "running"], frozen: ["warn", "frozen: the VM stands still"], ended: ["plain", "ended"],
+  "not started": ["plain", "not started yet"], running: ["busy", "running"], frozen: ["warn", "frozen: the VM is paused"], ended: ["plain", "ended"],
 };
 
 function Shown({ run, s }: { run: RunStore; s: State }) {

@@ -28,7 +28,7 @@ export default function TerminalPanel({ run }: { run: RunStore }) {
   if (out.error && out.pieces.length === 0) return <ErrorBox error={out.error} retry={out.again} />;
   if (!out.done && out.pieces.length === 0) return <Loading what="Fetching the output" />;
   if (out.done && out.pieces.length === 0) {
-    return <Empty title="No output was recorded">{detail.live ? "What the steps write is shown here as it comes." : "The steps of this run wrote nothing to their terminal or pipes, or record.output allows none."}</Empty>;
+    return <Empty title="No output was recorded">{detail.live ? "The steps' output is shown here as it arrives." : "The steps of this run wrote no output, or record.output allows none."}</Empty>;
   }
   const steps = [...new Set(out.pieces.map((p) => p.step))];
   return (
@@ -43,8 +43,8 @@ export default function TerminalPanel({ run }: { run: RunStore }) {
       <Player run={run} tape={tape} />
       <Shown run={run} tape={tape} known={tape.length} columns={chosen || fitting} fit={setFitting} pipe={!out.pieces.some((p) => p.stream === "tty")} />
       {out.capped && <p class="note"><Badge tone="warn">not all</Badge> Only the first {bytes(most)} of the output are shown here. Export the run as asciicast or CSV for all of it.</p>}
-      {out.error && <p class="note bad" role="alert">{flat(out.error.message)} <button type="button" class="link" onClick={out.again}>Go on fetching</button></p>}
-      <p class="muted small">Output is what the guest chose to write, after the redactor. Links, titles and the clipboard do nothing here; a dot stands for a character that shows nothing, and hidden text is shown.</p>
+      {out.error && <p class="note bad" role="alert">{flat(out.error.message)} <button type="button" class="link" onClick={out.again}>Continue</button></p>}
+      <p class="muted small">The guest chose this output; it is redacted. Links, titles and the clipboard have no effect here. A dot replaces an invisible character, and hidden text is shown.</p>
     </div>
   );
 }
@@ -114,7 +114,7 @@ function Shown({ run, tape, known, columns, fit, pipe }: { run: RunStore; tape: 
       </div>
       <p class="muted small">
         {last ? <>Last piece <Seq run={run} seq={last.seq} /> at {run.at(last.at)}, {view.n.toLocaleString("en-GB")} of {tape.length.toLocaleString("en-GB")} pieces.</> : `${tape.length.toLocaleString("en-GB")} pieces in all.`}
-        {view.start > 0 && " Shown from some hundred kilobytes before on: what an earlier screen left standing may be missing."}
+        {view.start > 0 && " Shown from some hundred kilobytes before: remains of an earlier screen may be missing."}
       </p>
     </>
   );

@@ -25,7 +25,7 @@ export default function TokensScreen(_: { params: URLSearchParams }) {
   const may = can("admin");
   const got = useGet<{ tokens: Token[] }>(may ? "/tokens" : null);
   return (
-    <Page title="Tokens" lead="What programs and people without an organisation's login sign in with. Custody keeps only a hash of a token: it is shown once.">
+    <Page title="Tokens" lead="Logins for programs, and for people without an organisation's login. Custody stores only a hash of a token: it is shown once.">
       {!may ? <Needs role="admin" what="The list of tokens" /> : (
         <>
           <Make made={got.reload} />
@@ -57,7 +57,7 @@ function Make({ made }: { made: () => void }) {
   return (
     <>
       <form class="search-form" onSubmit={submit}>
-        <label class="grow">Name <input value={name} required maxLength={64} placeholder="who or what it is for" onInput={(e) => setName(e.currentTarget.value)} autocomplete="off" /></label>
+        <label class="grow">Name <input value={name} required maxLength={64} placeholder="user or purpose" onInput={(e) => setName(e.currentTarget.value)} autocomplete="off" /></label>
         <label>Role <select value={role} onChange={(e) => setRole(e.currentTarget.value as Role)}>{roles.map(([id, words]) => <option value={id}>{id}: {words}</option>)}</select></label>
         <label>Days <input type="number" min={1} max={366} value={days} onInput={(e) => setDays(Number(e.currentTarget.value))} /></label>
         <button type="submit" class="primary">Make a token</button>

@@ -34,7 +34,7 @@ export default function CheckScreen(_: { params: URLSearchParams }) {
     return () => { over = true; };
   }, [file, believed, needed]);
   return (
-    <Page title="Check a bundle" lead="Whether a bundle is what the host signed, by the keys that you trust. The page reads the file and sends it nowhere.">
+    <Page title="Check a bundle" lead="Checks whether the host signed this bundle, with the keys that you trust. The page does not send the file anywhere.">
       <Drop file={file} choose={setFile} />
       {work.state === "busy" && <Busy part={work.part} />}
       {work.state === "done" && <Result verdict={work.verdict} name={file?.name ?? ""} needed={needed} />}
@@ -100,7 +100,7 @@ function Result({ verdict: v, name, needed }: { verdict: Verdict; name: string; 
   const which = statuses[v.status]!;
   const [tone] = overall[which];
   const words = ["It holds", "It does not hold", "It cannot be judged"][v.status];
-  const text = v.finding ? v.finding.charAt(0).toUpperCase() + v.finding.slice(1) : "All that it shows is what the host signed, and stands in the host's log.";
+  const text = v.finding ? v.finding.charAt(0).toUpperCase() + v.finding.slice(1) : "The host signed all records shown, and they are in the host's log.";
   return (
     <section class={`proof ${which}`} aria-label="Verdict">
       <div class="verdict" role="status" aria-live="polite">
@@ -109,7 +109,7 @@ function Result({ verdict: v, name, needed }: { verdict: Verdict; name: string; 
       </div>
       {v.run !== undefined && <Facts verdict={v} needed={needed} />}
       <p class="muted small">
-        Time stamps are not checked here, and neither are checkpoints that you kept from before: <code>custody verify</code> does that, and says more of what is wrong.
+        Time stamps are not checked here, and neither are earlier checkpoints that you kept: <code>custody verify</code> does that, and says more of what is wrong.
       </p>
     </section>
   );

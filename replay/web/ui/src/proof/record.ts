@@ -100,7 +100,7 @@ class Check {
     await this.#keys();
     await this.#record();
     if (this.#doc.state === "open") {
-      this.#end("pending", "The record is written, and nothing is signed yet. Its segment is sealed within a second or so; then this can be checked.");
+      this.#end("pending", "The record is written, but not yet signed. Its segment is sealed within about a second; then this can be checked.");
       return;
     }
     await this.#seal();
@@ -113,10 +113,10 @@ class Check {
     if (this.#doubt) {
       this.#end("cannot", this.#doubt);
     } else if (this.#pinned) {
-      this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
+      this.#end("holds", "The host signed exactly these bytes at this place of the run, and the record is in the host's log.");
     } else {
-      this.#end("consistent", "All parts fit together. The key came with the answer: an attacker who could forge the record could have sent that key, too. "
-        + "Pin the host's key, from someone you trust, to know that it is the host's record.");
+      this.#end("consistent", "All parts are consistent. The key came with the answer: an attacker who could forge the record could have sent that key, too. "
+        + "Pin the host's key, obtained over a trusted channel, to prove that it is the host's record.");
     }
   }
 

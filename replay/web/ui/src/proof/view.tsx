@@ -61,14 +61,14 @@ function Result({ work, run, seq, retry }: { work: Extract<Work, { state: "done"
       {work.cannot && <p>Download the proof and check it with <code>custody verify</code>, or as docs/verify.md describes.</p>}
       <ol class="chain">{report.steps.map((s) => <StepView key={s.name + s.outcome} step={s} />)}</ol>
       <Keys offered={report.offered}>
-        The key that came with the answer was used. That proves that the parts fit together, not who signed them.
+        The key that came with the answer was used. This proves that the parts are consistent, not who signed them.
       </Keys>
       <p class="actions">
         <Download name={`${run.name}-${seq}.proof.json`} value={work.document} />
         <button type="button" onClick={retry}>Check again</button>
       </p>
       <p class="muted small">
-        It proves that this is what the host signed, at this place. It does not prove that the host was honest when it signed, that the record is all that
+        It proves that the host signed this, at this place. It does not prove that the host was honest when it signed, that the record is all that
         happened, or that what the guest claims is true.
       </p>
     </div>

@@ -60,7 +60,7 @@ const makers: Record<Kind, (r: RunRecord) => Description> = {
   },
   llm: (r) => {
     const l = r.llm!;
-    const tools = l.tool_calls?.length ? `  asks for ${l.tool_calls.slice(0, 4).map((t) => text(t.name)).join(", ")}` : "";
+    const tools = l.tool_calls?.length ? `  requests ${l.tool_calls.slice(0, 4).map((t) => text(t.name)).join(", ")}` : "";
     const bad = l.error || (l.status ?? 200) >= 400;
     return { words: `${l.provider} ${text(l.model)}  ${count(l.input_tokens)} tokens in, ${count(l.output_tokens)} out${tools}${l.error ? `  ${text(l.error)}` : ""}`, ...(bad ? { tone: "warn" as const } : {}) };
   },

@@ -89,7 +89,7 @@ function List({ run, source, filter, index }: { run: RunStore; source: Source; f
       <Space px={(size - sight.last) * height} />
       {error && <ErrorBox error={error} retry={() => source.around(index.get().seqAt(run.cursor.get()))} />}
       {size === 0 && !error && (source.complete()
-        ? <Empty title={narrows(filter) ? "No record matches" : "There are no records yet"}>{narrows(filter) ? "Take a filter away, or search for less." : "They appear here as they are written."}</Empty>
+        ? <Empty title={narrows(filter) ? "No record matches" : "There are no records yet"}>{narrows(filter) ? "Remove a filter, or search for less." : "New records appear here."}</Empty>
         : <p class="muted pad" role="status">Reading the records…</p>)}
       {size > 0 && !source.complete() && <p class="muted pad">More is read as you scroll.</p>}
     </div>

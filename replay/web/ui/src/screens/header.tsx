@@ -115,8 +115,8 @@ export function Alarm({ run }: { run: RunStore }) {
   if (v?.state === "unsigned") {
     return (
       <div class="alarm" role="alert">
-        <strong>Nothing signed stands behind this run. Do not rely on anything on this page.</strong>{" "}
-        The store has rows of it, and no manifest that a host signed. Anyone who can write to the store can make up such rows.
+        <strong>No signature covers this run. Do not rely on anything on this page.</strong>{" "}
+        The store has rows of it, but no manifest that a host signed. Anyone who can write to the store can invent such rows.
         Look for the run's signed record on the host that is said to have run it; if there is none, treat the run as invented. {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
       </div>
     );

@@ -55,7 +55,7 @@ export function Login() {
   return (
     <main class="center login">
       <h1>Custody</h1>
-      <p>The record of what agents did, for those who review it.</p>
+      <p>The record of what agents did, for review.</p>
       {link && <ErrorBox error={new Problem({ title: "The link did not sign you in", detail: link.message, hint: link.hint })} />}
       {health?.oidc && <p><a class="button primary" href="/oidc/login">Sign in with your organisation</a></p>}
       <form onSubmit={submit}>

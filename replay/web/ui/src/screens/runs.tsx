@@ -45,7 +45,7 @@ export function Runs({ params }: { params: URLSearchParams }) {
           <Table label="Runs" columns={columns} rows={shown} keyOf={(r) => r.run} onSelect={(r) => go(to(["runs", r.run]))} height={30}
             rowClass={(r) => (r.verification?.state === "fails" || r.verification?.state === "unsigned" ? "failing" : undefined)} onEnd={list.more}
             empty={filtered
-              ? <Empty title="No run matches">Take a filter away to see more.</Empty>
+              ? <Empty title="No run matches">Remove a filter to see more.</Empty>
               : <Empty title="There are no runs yet">Start one with <code>custody run -- COMMAND</code>. It appears here while it runs.</Empty>}
             foot={list.next ? <p class="muted pad">Reading more…</p> : undefined} />
         </div>
@@ -72,7 +72,7 @@ function Unsigned({ rows }: { rows: RunItem[] }) {
   if (!unsigned.length) return null;
   return (
     <div class="alarm" role="alert">
-      <strong>Nothing signed stands behind {plural(unsigned.length, "run")}.</strong> The store has {unsigned.length === 1 ? "its" : "their"} rows, and no host has signed a record of {unsigned.length === 1 ? "it" : "them"}:{" "}
+      <strong>No signature covers {plural(unsigned.length, "run")}.</strong> The store has {unsigned.length === 1 ? "its" : "their"} rows, and no host has signed a record of {unsigned.length === 1 ? "it" : "them"}:{" "}
       {unsigned.slice(0, 3).map((r) => <a href={to(["runs", r.run])}>{flat(r.run)} </a>)}
     </div>
   );

@@ -21,8 +21,8 @@ export function Result({ run }: { run: Run }) {
 
 const proofs: Record<Verification["state"], { tone: Tone; words: string; title: string }> = {
   holds: { tone: "ok", words: "proof holds", title: "Hashes, signatures and checkpoints were checked and agree with the record" },
-  fails: { tone: "bad", words: "PROOF FAILS", title: "The record is not what was sealed: do not rely on it" },
-  unsigned: { tone: "bad", words: "NOTHING SIGNED", title: "The store has rows of this run, and no signed record stands behind them: do not rely on it" },
+  fails: { tone: "bad", words: "PROOF FAILS", title: "The record differs from what was sealed: do not rely on it" },
+  unsigned: { tone: "bad", words: "NOTHING SIGNED", title: "The store has rows of this run without a signed record: do not rely on it" },
   cannot: { tone: "warn", words: "cannot be judged", title: "Something that the check needs is missing" },
   unchecked: { tone: "plain", words: "not checked yet", title: "This run's proof has not been checked since the server started" },
   checking: { tone: "busy", words: "checking…", title: "The proof is being checked" },

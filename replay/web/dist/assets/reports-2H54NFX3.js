@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UPXUBRJS.js";import"./chunk-F2SKCSSX.js";import"./chunk-YLHBZWIU.js";import"./chunk-Q7VJ6V3Y.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
