@@ -93,28 +93,43 @@ var _ wal.Sealer = (*Sealer)(nil)
 
 // Seal implements wal.Sealer.
 func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
-	m := Manifest{
-		V: manifestVersion, Run: seg.Run, Segment: seg.Index, First: seg.First, Last: seg.Last,
-		Count: seg.Count, Bytes: seg.Bytes, Losses: seg.Losses, Facts: s.facts,
-		SealedAt: seg.Time.UTC(), Closing: seg.Closing,
-	}
-	if m.Losses == nil {
-		m.Losses = wal.Losses{}
-	}
-	if err := m.follow(seg.Prev); err != nil {
+	leaves, root := Leaves(seg)
+	manifest, err = s.Sign(seg, root)
+	if err != nil {
 		return nil, nil, err
 	}
+	return leaves, manifest, nil
+}
+
+// Leaves returns a segment's leaf hashes as they are stored, and the root of the tree over them.
+func Leaves(seg wal.Segment) (leaves []byte, root merkle.Hash) {
 	var tree merkle.Tree
 	leaves = make([]byte, 0, len(seg.Leaves)*len(merkle.Hash{}))
 	for _, leaf := range seg.Leaves {
 		tree.Append(leaf)
 		leaves = append(leaves, leaf[:]...)
 	}
-	m.Root = tree.Root()
-	if manifest, err = signStatement(manifestType, m, s.signer); err != nil {
-		return nil, nil, fmt.Errorf("sign manifest: %w", err)
+	return leaves, tree.Root()
+}
+
+// Sign signs the manifest of a segment with this root. It does not use the segment's leaves.
+func (s *Sealer) Sign(seg wal.Segment, root merkle.Hash) ([]byte, error) {
+	m := Manifest{
+		V: manifestVersion, Run: seg.Run, Segment: seg.Index, First: seg.First, Last: seg.Last,
+		Count: seg.Count, Bytes: seg.Bytes, Root: root, Losses: seg.Losses, Facts: s.facts,
+		SealedAt: seg.Time.UTC(), Closing: seg.Closing,
 	}
-	return leaves, manifest, nil
+	if m.Losses == nil {
+		m.Losses = wal.Losses{}
+	}
+	if err := m.follow(seg.Prev); err != nil {
+		return nil, err
+	}
+	manifest, err := signStatement(manifestType, m, s.signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign manifest: %w", err)
+	}
+	return manifest, nil
 }
 
 // follow chains m to the preceding signed manifest, if there is one.

@@ -1,0 +1,144 @@
+// Package sealer separates the signing key from the process that writes a run's log. The writer, a worker without privileges, asks
+// the process with the key to sign each sealed segment.
+//
+//	worker: wal.Log --> Remote --seal--> Signer: checks, chains, signs
+//
+// The Signer belongs to one run. It signs each segment once, in order, with the time of its own clock, chained to the manifest that it
+// signed before. So a worker that was taken over can neither sign for another run, nor date a segment back, nor
+// sign a second version of a segment, although it can choose what the records of its own run contain.
+package sealer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/privsep"
+)
+
+const callSeal = "seal"
+
+// segment is what a worker states of a sealed segment.
+type segment struct {
+	Index, First, Last, Count uint64
+	Bytes                     int64
+	Root                      merkle.Hash
+	Losses                    wal.Losses
+	Closing                   wal.Closing
+}
+
+// Signer signs the segments of one run. It is safe for concurrent use.
+//
+//	NewSigner --> open --a closing segment--> closed
+type Signer struct {
+	run    string
+	signer *statement.Sealer
+	now    func() time.Time
+
+	mu     sync.Mutex // guards the fields below
+	last   *segment   // nil before the first
+	signed []byte     // its manifest
+}
+
+// NewSigner returns the signer of a run, whose manifests have these facts.
+func NewSigner(key note.Signer, run string, facts statement.Facts) *Signer {
+	return &Signer{run: run, signer: statement.NewSealer(key, facts), now: time.Now}
+}
+
+// Handlers returns the call with which a Remote has a segment signed.
+func (s *Signer) Handlers() map[string]privsep.Handler {
+	return map[string]privsep.Handler{callSeal: privsep.Handle(func(_ context.Context, seg segment) (any, []*os.File, error) {
+		manifest, err := s.sign(seg)
+		return manifest, nil, err
+	})}
+}
+
+// sign signs a segment. For the last one that it signed it returns the same manifest again.
+func (s *Signer) sign(seg segment) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && reflect.DeepEqual(*s.last, seg) {
+		return s.signed, nil
+	}
+	if err := s.check(seg); err != nil {
+		return nil, fmt.Errorf("segment %d of run %s: %w", seg.Index, s.run, err)
+	}
+	manifest, err := s.signer.Sign(wal.Segment{
+		Run: s.run, Index: seg.Index, First: seg.First, Last: seg.Last, Count: seg.Count, Bytes: seg.Bytes,
+		Losses: seg.Losses, Time: s.now().UTC(), Closing: seg.Closing, Prev: s.signed,
+	}, seg.Root)
+	if err != nil {
+		return nil, err
+	}
+	s.last, s.signed = &seg, manifest
+	return manifest, nil
+}
+
+// The refusals of a Signer.
+var (
+	errClosed = errors.New("the record is closed")
+	errOrder  = errors.New("it does not follow the segment that was signed last, or that one was signed with other contents")
+	errRange  = errors.New("its range and its number of records do not agree")
+	errEmpty  = errors.New("only the closing segment can be empty")
+	errLosses = errors.New("it declares losses at a stage that does not exist")
+	errEnd    = errors.New("its closing is not known")
+)
+
+// check compares a segment with the one before it. The caller holds mu.
+func (s *Signer) check(seg segment) error {
+	index, first := uint64(0), uint64(1)
+	if s.last != nil {
+		index, first = s.last.Index+1, s.last.Last+1
+	}
+	switch {
+	case s.last != nil && s.last.Closing != wal.Open:
+		return errClosed
+	case seg.Index != index || seg.First != first:
+		return errOrder
+	case seg.Last > statement.MaxSeq || seg.Last+1-seg.First != seg.Count || seg.Bytes < 0:
+		return errRange
+	case seg.Count == 0 && seg.Closing == wal.Open:
+		return errEmpty
+	case !slices.Contains([]wal.Closing{wal.Open, wal.Sealed, wal.Interrupted}, seg.Closing):
+		return errEnd
+	}
+	for stage := range seg.Losses {
+		if _, ok := audit.Stage(stage).Info(); !ok {
+			return errLosses
+		}
+	}
+	return nil
+}
+
+// Remote is a wal.Sealer whose key is in another process.
+type Remote struct{ conn *privsep.Conn }
+
+// NewRemote returns a Sealer whose Signer is at the other end of the connection.
+func NewRemote(c *privsep.Conn) *Remote { return &Remote{c} }
+
+var _ wal.Sealer = (*Remote)(nil)
+
+// Seal implements wal.Sealer.
+func (r *Remote) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
+	leaves, root := statement.Leaves(seg)
+	_, err = r.conn.Call(context.Background(), callSeal, segment{ // ends with the connection
+		Index: seg.Index, First: seg.First, Last: seg.Last, Count: seg.Count, Bytes: seg.Bytes, Root: root, Losses: seg.Losses, Closing: seg.Closing,
+	}, &manifest)
+	return leaves, manifest, err
+}
+
+// Parse implements wal.Sealer.
+func (r *Remote) Parse(manifest []byte) (wal.Segment, error) {
+	return new(statement.Sealer).Parse(manifest)
+}
