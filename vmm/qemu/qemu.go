@@ -21,8 +21,6 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/confine"
-	"golang.org/x/sys/unix"
 )
 
 // Driver starts microvm machines. Its methods may be called concurrently.
@@ -68,11 +66,21 @@ func (d *Driver) Tier() string {
 
 // Start implements vmm.Driver.
 func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("starting a VM needs root, to confine it: run custody with sudo")
+	p, ends, err := d.spawn(m)
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
 	}
-	v := &vm{memory: m.Memory, stalls: make(chan string, 1), stopped: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := v.start(ctx, d, m); err != nil {
+	return connect(ctx, p, ends, m)
+}
+
+// connect returns the machine whose QEMU has been started, restored if m.Image.State is set.
+func connect(ctx context.Context, p qemuProcess, ends ends, m vmm.Machine) (vmm.VM, error) {
+	v := &vm{
+		process: p, channel: ends.channel, memory: m.Memory,
+		stalls: make(chan string, 1), stopped: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go v.watch()
+	if err := v.start(ctx, ends.monitor, m.Image.State); err != nil {
 		err = v.addCause(err)
 		v.Destroy(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
@@ -82,9 +90,6 @@ func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 
 // addCause adds to the error of a failed start how QEMU ended, if it did.
 func (v *vm) addCause(err error) error {
-	if v.process == nil {
-		return err
-	}
 	select {
 	case <-v.done:
 		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
@@ -93,14 +98,26 @@ func (v *vm) addCause(err error) error {
 	}
 }
 
+// qemuProcess is what a vm needs of QEMU's process, which can belong to another process of Custody.
+type qemuProcess interface {
+	// Kill begins to end it.
+	Kill()
+	// Waited is closed when it has ended; End then describes how.
+	Waited() <-chan struct{}
+	End() string
+	// Quote returns the end of its standard error, as a suffix for an error.
+	Quote() string
+	// Settle reports that the machine is up, after which QEMU can open no more files for writing.
+	Settle()
+	// Remove ends it and returns when it and what it used have been removed.
+	Remove() error
+}
+
 // vm implements vmm.VM.
 type vm struct {
-	process *process
-	cgroup  *confine.Group
-	uid     *confine.Lease
+	process qemuProcess
 	mon     *monitor
 	channel *net.UnixConn
-	stderr  *confine.Tail
 	memory  int64 // bytes of the machine's RAM
 	stalls  chan string
 	// stopped has an element if the machine has stopped since supervise last checked.
@@ -117,109 +134,22 @@ type vm struct {
 	leftover error // of cleanUp
 }
 
-func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
-	if err := confine.Sweep(); err != nil {
-		return fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
-	}
-	maxFile, err := maxFileSize(m)
-	if err != nil {
-		return err
-	}
-	if v.uid, err = confine.LeaseUID(); err != nil {
-		return err
-	}
-	if v.cgroup, err = confine.NewGroup(v.uid.UID(), m.CPUs, m.Memory); err != nil {
-		return err
-	}
-	monHost, monQEMU, err := socketPair()
-	if err != nil {
-		return err
-	}
-	chanHost, chanQEMU, err := socketPair()
-	if err != nil {
-		monHost.Close()
-		monQEMU.Close()
-		return err
-	}
-	v.channel = chanHost
-
-	stderr, errW, err := confine.NewTail("qemu")
-	if err != nil {
-		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close())
-	}
-	v.stderr = stderr
-	tap, err := m.Tap, error(nil)
-	if tap == nil {
-		if tap, err = newUnconnectedTap(); err == nil {
-			defer tap.Close()
-		}
-	} else {
-		err = checkTap(tap)
-	}
-	if err != nil {
-		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
-	}
-	files := descriptors{}
-	args := d.args(m, &files, monQEMU, chanQEMU, tap)
-	j := jail{
-		uid: v.uid.UID(), binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
-		opens: map[string]*os.File{memoryPath: m.Image.Memory}, maxFile: maxFile,
-	}
-	if d.kvm {
-		kvm, err := openKVM()
-		if err != nil {
-			return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
-		}
-		defer kvm.Close()
-		j.opens[kvmPath] = kvm
-	}
-	if m.Image.State == nil {
-		j.binds = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
-	}
-	v.process, err = j.start()
-	// QEMU must have the only copies of its ends: Custody detects QEMU's end when they are closed.
-	errW.Close()
-	monQEMU.Close()
-	chanQEMU.Close()
-	if err != nil {
-		monHost.Close()
-		return err
-	}
-	go v.watch()
-	if err := v.cgroup.Add(v.process.handle.Pid); err != nil {
-		monHost.Close()
-		return err
-	}
-	if v.mon, err = newMonitor(ctx, monHost, v.event); err != nil {
+// start connects to the monitor, and restores the machine if there is a state, or lets it boot.
+func (v *vm) start(ctx context.Context, monitor *net.UnixConn, state *os.File) (err error) {
+	if v.mon, err = newMonitor(ctx, monitor, v.event); err != nil {
 		return v.explain(err)
 	}
 	v.supervised.Go(v.supervise)
-	if m.Image.State != nil {
-		if err := v.restore(ctx, m.Image.State); err != nil {
+	if state != nil {
+		if err := v.restore(ctx, state); err != nil {
 			return v.explain(err)
 		}
 	}
-	v.process.opens.close()
-	if m.Image.State == nil {
+	v.process.Settle()
+	if state == nil {
 		return v.explain(v.Thaw(ctx))
 	}
 	return nil
-}
-
-// maxState bounds the size of a machine's device state, which is far smaller.
-const maxState = 64 << 20
-
-// maxFileSize returns the size limit, in bytes, of the files that QEMU writes: memory, disk and device state.
-func maxFileSize(m vmm.Machine) (int64, error) {
-	size := max(m.Memory, maxState)
-	if m.Scratch == nil {
-		return size, nil
-	}
-	info, err := m.Scratch.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("scratch disk: %w", err)
-	}
-	return max(size, info.Size()), nil
 }
 
 // Paths inside the jail.
@@ -490,7 +420,7 @@ func (v *vm) supervise() {
 			v.mu.Lock()
 			v.fault = errors.New("the virtual CPU failed (QEMU: internal-error)")
 			v.mu.Unlock()
-			_ = v.process.handle.Kill() // fails only if the process has ended
+			v.process.Kill()
 		}
 	}
 }
@@ -509,14 +439,14 @@ func (v *vm) state() string {
 
 // watch waits for the end of the process, sets err and closes done.
 func (v *vm) watch() {
-	<-v.process.waited
+	<-v.process.Waited()
 	v.mu.Lock()
 	switch {
 	case v.destroyed:
 	case v.fault != nil:
-		v.err = fmt.Errorf("%w%s", v.fault, v.stderr.Quote())
+		v.err = fmt.Errorf("%w%s", v.fault, v.process.Quote())
 	default:
-		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.process.state, v.stderr.Quote())
+		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.process.End(), v.process.Quote())
 	}
 	v.mu.Unlock()
 	close(v.done)
@@ -527,7 +457,7 @@ func (v *vm) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w%s", err, v.stderr.Quote())
+	return fmt.Errorf("%w%s", err, v.process.Quote())
 }
 
 // Destroy implements vmm.VM. Further calls wait for the first and return its error.
@@ -540,55 +470,21 @@ func (v *vm) cleanUp() error {
 	v.mu.Lock()
 	v.destroyed = true
 	v.mu.Unlock()
-	var errs []error
-	if v.process != nil {
-		err := v.process.kill()
-		if errors.Is(err, errStuck) {
-			// It keeps its uid and its control group. Sweep removes them after it has ended.
-			v.closeEnds()
-			v.uid.Abandon()
-			return err
-		}
-		errs = append(errs, err)
-		<-v.done
+	err := v.process.Remove()
+	if errors.Is(err, errStuck) {
+		v.closeEnds()
+		return err
 	}
+	<-v.done
 	v.supervised.Wait()
 	v.closeEnds()
-	if v.cgroup != nil {
-		errs = append(errs, v.cgroup.Remove())
-	}
-	if v.uid != nil {
-		v.uid.Release()
-	}
-	return errors.Join(errs...)
+	return err
 }
 
-// closeEnds closes Custody's ends of the monitor, the channel and standard error.
+// closeEnds closes Custody's ends of the monitor and the channel.
 func (v *vm) closeEnds() {
 	if v.mon != nil {
 		v.mon.close()
 	}
-	if v.channel != nil {
-		v.channel.Close()
-	}
-	if v.stderr != nil {
-		v.stderr.Close()
-	}
-}
-
-// socketPair returns Custody's end as a connection and QEMU's end as a file.
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	ours := os.NewFile(uintptr(fds[0]), "socket")
-	defer ours.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "socket")
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return conn.(*net.UnixConn), theirs, nil
+	v.channel.Close()
 }

@@ -39,14 +39,15 @@ func TestStuckProcess(t *testing.T) {
 	ok(t, err)
 	stderr, w, err := confine.NewTail("qemu")
 	ok(t, err)
-	v := &vm{uid: lease, stderr: stderr, done: make(chan struct{})}
-	v.process = startWaiting(t, lease.UID(), w)
+	s := &spawned{uid: lease, stderr: stderr, process: startWaiting(t, lease.UID(), w)}
 	w.Close()
+	channel, _ := pair(t)
+	v := &vm{process: s, channel: channel, done: make(chan struct{})}
 	go v.watch()
-	v.cgroup, err = confine.NewGroup(lease.UID(), 1, 128<<20)
+	s.cgroup, err = confine.NewGroup(lease.UID(), 1, 128<<20)
 	ok(t, err)
-	ok(t, v.cgroup.Add(v.process.handle.Pid))
-	set("cgroup.procs", strconv.Itoa(v.process.handle.Pid))
+	ok(t, s.cgroup.Add(s.process.handle.Pid))
+	set("cgroup.procs", strconv.Itoa(s.process.handle.Pid))
 	set("freezer.state", "FROZEN")
 
 	began := time.Now()
@@ -61,7 +62,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 	other.Release()
 	set("freezer.state", "THAWED")
-	<-v.process.waited
+	<-v.process.Waited()
 	ok(t, confine.Sweep())
 	if confine.HasGroup(lease.UID()) {
 		t.Error("the group of a process that has ended stays")
@@ -75,11 +76,13 @@ func TestVirtualizationFault(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			l, err := confine.LeaseUID()
 			ok(t, err)
-			defer l.Release()
 			stderr, w, err := confine.NewTail("qemu")
 			ok(t, err)
-			v := &vm{stderr: stderr, stopped: make(chan struct{}, 1), done: make(chan struct{})}
-			v.process = startWaiting(t, l.UID(), w)
+			channel, _ := pair(t)
+			v := &vm{
+				process: &spawned{uid: l, stderr: stderr, process: startWaiting(t, l.UID(), w)}, channel: channel,
+				stopped: make(chan struct{}, 1), done: make(chan struct{}),
+			}
 			w.Close()
 			go v.watch()
 			ours, theirs := pair(t)

@@ -50,28 +50,46 @@ func Restore(t testing.TB, o Options) *Machine {
 // TryRestore is like Restore, but returns an error if the guest cannot be connected.
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
-	ctx, shape := t.Context(), template.Shape{CPUs: max(1, o.CPUs), Memory: 512 << 20, Disk: 2 << 30}
-	d := Driver(t)
-	base, err := Templates(t).Open(ctx, "base")
-	check(t, err)
-	img, err := base.Image(ctx, d, shape)
-	check(t, err)
-	t.Cleanup(func() { img.Close() })
-	disk, err := scratch.Clone(t.TempDir(), img.Disk)
-	check(t, err)
-	t.Cleanup(func() { disk.Close() })
+	ctx, d := t.Context(), Driver(t)
+	described := Describe(t, d, o)
 	m := &Machine{t: t}
-	m.VM, err = d.Start(ctx, vmm.Machine{ID: "test", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk, Tap: o.Tap})
+	var err error
+	m.VM, err = d.Start(ctx, described)
 	check(t, err)
 	t.Cleanup(func() { check(t, m.VM.Destroy(context.Background())) })
 	check(t, m.VM.Thaw(ctx))
-	wake := channel.Wake{
+	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), Wake(o), o.Handler)
+	return m, err
+}
+
+// Describe returns a machine to restore with a driver, with a copy of the template's disk.
+func Describe(t testing.TB, d template.Driver, o Options) vmm.Machine {
+	t.Helper()
+	shape := template.Shape{CPUs: max(1, o.CPUs), Memory: memory, Disk: disk}
+	base, err := Templates(t).Open(t.Context(), "base")
+	check(t, err)
+	img, err := base.Image(t.Context(), d, shape)
+	check(t, err)
+	t.Cleanup(func() { img.Close() })
+	scratchDisk, err := scratch.Clone(t.TempDir(), img.Disk)
+	check(t, err)
+	t.Cleanup(func() { scratchDisk.Close() })
+	return vmm.Machine{ID: "test", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: scratchDisk, Tap: o.Tap}
+}
+
+// The size of the tests' machines, in bytes.
+const (
+	memory = 512 << 20
+	disk   = 2 << 30
+)
+
+// Wake returns the message that wakes the guest of a machine.
+func Wake(o Options) channel.Wake {
+	return channel.Wake{
 		Run: "r-test", Time: time.Now(), Entropy: bytes.Repeat([]byte{7}, 64), MachineID: strings.Repeat("0", 32), Hostname: "test",
-		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
+		Scratch: disk, Limits: channel.Limits{PIDs: 256, Memory: memory},
 		Files: channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
 	}
-	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), wake, o.Handler)
-	return m, err
 }
 
 // Driver returns the driver of the tier that CUSTODY_TEST_TIER names.
