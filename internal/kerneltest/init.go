@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,8 +30,34 @@ func Main(m *testing.M) {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }
 
+// leaveInitramfs moves the program and the modules to a tmpfs, because a process cannot change its root from an initramfs
+// (pivot_root(2)), as workers do.
+func leaveInitramfs() error {
+	const dir = "/root"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount a root directory: %w", err)
+	}
+	if err := os.CopyFS(dir+"/modules", os.DirFS("/modules")); err != nil {
+		return err
+	}
+	program, err := os.ReadFile("/init")
+	if err == nil {
+		err = os.WriteFile(dir+"/init", program, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Chdir(dir), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/"))
+}
+
 // initialise mounts what programs expect, loads the modules and brings the loopback device up.
 func initialise() error {
+	if err := leaveInitramfs(); err != nil {
+		return fmt.Errorf("leave the initramfs: %w", err)
+	}
 	for _, m := range []struct{ kind, dir string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"cgroup2", "/sys/fs/cgroup"}, {"tmpfs", "/tmp"},
 	} {

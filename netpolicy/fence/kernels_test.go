@@ -8,10 +8,11 @@ import (
 )
 
 // onKernels are the tests that run on each kernel by default: the programs load, both directions are attached, frames
-// pass and are dropped as the oracle decides, and all are dropped after the owner is killed. CUSTODY_TEST_EVERYWHERE=1
+// pass and are dropped as the oracle decides, all are dropped after the owner is killed, and a process without privileges can use
+// the programs' maps. CUSTODY_TEST_EVERYWHERE=1
 // runs all tests except those that need a program of the distribution, or a kernel module that is not in
 // hack/hostvm/kernels.
-const onKernels = "-test.run=TestRejected|TestRefused|TestAttach|TestDrops|TestKilled|TestFirstFilter|TestSecondFilter|TestHostDoesNot|TestDirectReaches|TestDirectDoesNotReachTheHost$|TestUplinkComes|TestSweepRemoves|TestDirectDatagrams|TestHostileFragments|TestFragments|FuzzVerdicts"
+const onKernels = "-test.run=TestRejected|TestRefused|TestAttach|TestDrops|TestKilled|TestFirstFilter|TestSecondFilter|TestHostDoesNot|TestDirectReaches|TestDirectDoesNotReachTheHost$|TestUplinkComes|TestSweepRemoves|TestDirectDatagrams|TestHostileFragments|TestFragments|FuzzVerdicts|TestRemote"
 
 // TestKernels runs this package's tests on the kernels of supported hosts.
 func TestKernels(t *testing.T) {
