@@ -21,10 +21,15 @@ type Prepared struct {
 
 // Prepare begins to make a fence. The caller must call Close in any case.
 func Prepare(ctx context.Context) *Prepared {
+	return PrepareBy(func(o fence.Options) (*fence.Fence, error) { return fence.New(ctx, o) })
+}
+
+// PrepareBy is like Prepare with a function that makes the fence.
+func PrepareBy(open func(fence.Options) (*fence.Fence, error)) *Prepared {
 	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
 	go func() {
 		defer close(p.laid)
-		p.fence, p.err = fence.New(ctx, fence.Options{Observed: p.observed})
+		p.fence, p.err = open(fence.Options{Observed: p.observed})
 	}()
 	return p
 }

@@ -78,7 +78,7 @@ func (s *Server) running(do func(context.Context, *spawned) (any, error)) privse
 	})
 }
 
-// start starts the machine, and returns the ends of its monitor and channel and, for a machine to restore, the state.
+// start starts the machine, and returns the ends of its monitor and channel.
 func (s *Server) start() (any, []*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,11 +100,7 @@ func (s *Server) start() (any, []*os.File, error) {
 		}
 		files = append(files, f)
 	}
-	if s.machine.Image.State == nil {
-		return emptyMessage{}, files, nil
-	}
-	state, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", s.machine.Image.State.Fd())) // a separate offset, and not closed with ours
-	return emptyMessage{}, append(files, state), err
+	return emptyMessage{}, files, nil
 }
 
 // Close ends the machine, if it was started, and removes what it used.
@@ -128,8 +124,8 @@ type Remote struct {
 // NewRemote returns the driver of a Server. kvm must be that of the Server's driver.
 func NewRemote(c *privsep.Conn, kvm bool) *Remote { return &Remote{Driver{kvm: kvm}, c} }
 
-// Start implements vmm.Driver. Of m it uses the amount of memory, and whether there is a state to restore; all else is with the
-// Server.
+// Start implements vmm.Driver. Of m it uses the amount of memory and the state to restore, which must be those of the Server's
+// machine; all else is with the Server.
 func (r *Remote) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 	files, err := r.conn.Call(ctx, callStart, emptyMessage{}, nil)
 	if err != nil {
@@ -140,7 +136,7 @@ func (r *Remote) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 			f.Close()
 		}
 	}()
-	if len(files) < 2 || len(files) > 3 {
+	if len(files) != 2 {
 		return nil, fmt.Errorf("call %s returned %d descriptors", callStart, len(files))
 	}
 	var e ends
@@ -151,10 +147,6 @@ func (r *Remote) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 			return nil, err
 		}
 		*c = conn.(*net.UnixConn)
-	}
-	m.Image.State = nil
-	if len(files) == 3 {
-		m.Image.State = files[2]
 	}
 	p := &remoteProcess{conn: r.conn, waited: make(chan struct{})}
 	go p.wait()

@@ -30,11 +30,13 @@ func TestMain(m *testing.M) {
 func work() error {
 	var c *privsep.Conn
 	var vm vmm.VM
+	var files []*os.File
 	ctx := context.Background()
 	none := struct{}{}
-	c, _, err := privsep.Enter(map[string]privsep.Handler{
+	var err error
+	c, files, err = privsep.Enter(map[string]privsep.Handler{
 		"start": privsep.Handle(func(context.Context, struct{}) (any, []*os.File, error) {
-			started, err := qemu.NewRemote(c, false).Start(ctx, vmm.Machine{ID: "test", Memory: 512 << 20})
+			started, err := qemu.NewRemote(c, false).Start(ctx, vmm.Machine{ID: "test", Memory: 512 << 20, Image: vmm.Image{State: files[0]}})
 			if err == nil {
 				vm = started
 			}
@@ -49,7 +51,7 @@ func work() error {
 			return none, nil, vm.Err()
 		}),
 		"destroy": privsep.Handle(func(context.Context, struct{}) (any, []*os.File, error) { return none, nil, vm.Destroy(ctx) }),
-	}, 0)
+	}, 1)
 	if err != nil {
 		return err
 	}
@@ -88,13 +90,16 @@ func newServer(t *testing.T) (*qemu.Server, *privsep.Process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := d.NewServer(vmtest.Describe(t, d, vmtest.Options{}))
+	m := vmtest.Describe(t, d, vmtest.Options{})
+	s := d.NewServer(m)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return s, privseptest.Start(t, privseptest.Worker("vm"), s.Handlers())
+	w := privseptest.Worker("vm")
+	w.Files = []*os.File{m.Image.State}
+	return s, privseptest.Start(t, w, s.Handlers())
 }
 
 // TestRemote: a process without privileges controls a machine and communicates with its guest.

@@ -1,0 +1,242 @@
+package worker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/privsep/privseptest"
+	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/vmtest"
+	"github.com/custody-project/custody/worker"
+)
+
+func TestMain(m *testing.M) {
+	if privseptest.Mode() == "" {
+		os.Exit(m.Run())
+	}
+	if err := worker.Main(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+}
+
+const (
+	testRun = "r-01m7xwjm28tv7cnff0wa831wp1"
+	policy  = "version: 1\nproject: shop\nresolvers: [\"udp://192.0.2.1\"]\negress:\n  - allow: shop.example\n"
+)
+
+// rig is a run in a worker.
+type rig struct {
+	options worker.Options
+	trusted note.Verifiers
+	worker  chan *privsep.Process // receives the started worker
+	out     *os.File
+}
+
+func newRig(t *testing.T, script string) *rig {
+	t.Helper()
+	d, err := qemu.New(false)
+	must(t, err)
+	skey, vkey, err := note.GenerateKey(rand.Reader, "custody-test")
+	must(t, err)
+	signer, err := note.NewSigner(skey)
+	must(t, err)
+	verifier, err := note.NewVerifier(vkey)
+	must(t, err)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	must(t, err)
+	t.Cleanup(func() { out.Close() })
+	m := vmtest.Describe(t, d, vmtest.Options{})
+	r := &rig{trusted: note.VerifierList(verifier), worker: make(chan *privsep.Process, 1), out: out}
+	r.options = worker.Options{
+		Config: worker.Config{
+			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
+			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: vmm.QEMUTCG, Mode: "strict"},
+			Mode:     wal.Strict, Project: []byte(policy), Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: true,
+			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
+		},
+		Driver: d, Machine: m, Key: signer, Logs: t.TempDir(), Stdout: out, Stderr: os.Stderr,
+		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+			test := privseptest.Worker("worker")
+			w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
+			p, err := w.Start(ctx, handlers)
+			if err == nil {
+				r.worker <- p
+			}
+			return p, err
+		},
+	}
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// records verifies the run's record and returns it.
+func (r *rig) records(t *testing.T) (all []audit.Record) {
+	t.Helper()
+	dir := filepath.Join(r.options.Logs, testRun)
+	e, err := proof.OpenDir(dir)
+	must(t, err)
+	defer e.Close()
+	if _, err := proof.Verify(t.Context(), e, proof.Trust{Keys: r.trusted, Unlogged: true}); err != nil {
+		t.Errorf("the record does not verify: %v", err)
+	}
+	segments, err := wal.Segments(dir)
+	must(t, err)
+	for _, path := range segments {
+		for f, err := range wal.ReadSegment(path) {
+			must(t, err)
+			var rec audit.Record
+			must(t, json.Unmarshal(f.Bytes, &rec))
+			all = append(all, rec)
+		}
+	}
+	return all
+}
+
+// TestRun: a worker runs a step in a VM and writes a record of it that verifies with a key that it never had.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
+	result, err := worker.Run(t.Context(), r.options)
+	if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	out, err := os.ReadFile(r.out.Name())
+	if err != nil || string(out) != "hello\n198.18.\n" {
+		t.Errorf("the step printed %q, %v", out, err)
+	}
+	kinds := map[audit.Kind]int{}
+	var names []string
+	for _, rec := range r.records(t) {
+		kinds[rec.Kind]++
+		if rec.Kind == audit.KindDNS {
+			names = append(names, string(rec.DNS.Name)+" "+string(rec.DNS.Verdict))
+		}
+	}
+	for _, kind := range []audit.Kind{audit.KindRun, audit.KindPolicy, audit.KindVM, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindDNS, audit.KindOutput} {
+		if kinds[kind] == 0 {
+			t.Errorf("the record has no %s: %v", kind, kinds)
+		}
+	}
+	if !slices.Contains(names, "evil.example deny") || !slices.Contains(names, "shop.example allow") {
+		t.Errorf("DNS queries: %v", names)
+	}
+}
+
+// TestPrivileges: the worker, which has the channel to the guest, QEMU's monitor and the sockets of the sandbox's network, has no
+// privileges, and the process that started it has none of these sockets open.
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sleep 5")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := worker.Run(t.Context(), r.options)
+		ended <- err
+	}()
+	p := <-r.worker
+	for began := time.Now(); !r.executed(t); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the step does not begin")
+		}
+	}
+	out, err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Output()
+	must(t, err)
+	pid := strings.TrimSpace(string(out))
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	must(t, err)
+	for _, want := range []string{"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("the worker's status has no %q:\n%s", want, status)
+		}
+	}
+	theirs := sockets(t, pid)
+	for inode := range sockets(t, "self") {
+		if theirs[inode] {
+			t.Errorf("this process has the worker's socket %s open", inode)
+		}
+	}
+	must(t, <-ended)
+}
+
+// sockets returns the sockets that a process has open, except for the standard ones.
+func sockets(t *testing.T, pid string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	entries, err := os.ReadDir("/proc/" + pid + "/fd")
+	must(t, err)
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if link, err := os.Readlink("/proc/" + pid + "/fd/" + e.Name()); err == nil && n > 2 && strings.HasPrefix(link, "socket:") {
+			all[link] = true
+		}
+		must(t, err)
+	}
+	return all
+}
+
+// TestKilled: when a worker is killed, its VM ends, Run returns an error, and nothing is left but the log.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sleep 60")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := worker.Run(t.Context(), r.options)
+		ended <- err
+	}()
+	p := <-r.worker
+	for len(r.logs(t)) == 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	must(t, exec.Command("pkill", "-KILL", "-U", strconv.Itoa(p.UID())).Run())
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the worker ended before the run did") {
+		t.Error(err)
+	}
+	if err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Run(); err == nil {
+		t.Error("a process of the worker is left")
+	}
+}
+
+// executed reports whether the log has an exec.
+func (r *rig) executed(t *testing.T) bool {
+	for _, path := range r.logs(t) {
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), `"kind":"exec"`) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rig) logs(t *testing.T) []string {
+	t.Helper()
+	paths, err := wal.Segments(filepath.Join(r.options.Logs, testRun))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return paths
+}
