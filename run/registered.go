@@ -40,13 +40,13 @@ func (e *Wider) Hint() string {
 	return fmt.Sprintf("its project, %[1]s, is registered on this host, and a file of that name can only narrow it: ask for less, use another name, or run it as it is with --project %[1]s", e.base.Project)
 }
 
-// SetProject sets Project, File and Base of the options. name is the registered project that the run is of; with an empty
-// name, it is the one that the file names, if that is registered. path is the project's file; if it is empty, it is the
+// SetProject sets Project, File and Base of the options. name is the registered project that the run is of; without one it
+// is the one that the file names, if that is registered. path is the project's file; if it is empty, it is the
 // registered one, else custody.yaml here, else none. Home and Notice must be set.
-func (o *Options) SetProject(ctx context.Context, name, path string) error {
+func (o *Options) SetProject(ctx context.Context, name *string, path string) error {
 	o.File, o.Base = path, nil
-	if name != "" {
-		base, err := registered(o.Home).Current(name)
+	if name != nil {
+		base, err := registered(o.Home).Current(*name)
 		if err != nil {
 			return withList(err)
 		}
@@ -54,7 +54,7 @@ func (o *Options) SetProject(ctx context.Context, name, path string) error {
 		if path == "" {
 			o.Project, o.File = base.File, base.Path
 			if _, err := os.Lstat(project.Name); err == nil {
-				o.Notice(fmt.Sprintf("%s here is not used: the run is of the registered project %s, version %d; --policy %[1]s narrows it", project.Name, name, base.Number))
+				o.Notice(fmt.Sprintf("%s here is not used: the run is of the registered project %s, version %d; --policy %[1]s narrows it", project.Name, *name, base.Number))
 			}
 			return nil
 		}
@@ -78,7 +78,7 @@ func (o *Options) SetProject(ctx context.Context, name, path string) error {
 			return err
 		}
 	}
-	o.Project, err = narrow(o.Base, o.File, text, name != "")
+	o.Project, err = narrow(o.Base, o.File, text, name != nil)
 	return err
 }
 
