@@ -558,7 +558,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         if i == 0:
             for *_, by, _ in manifests:
                 check(by not in following or seen.began <= instant(following[by]["time"]) + 600 * SECOND, "signed by a key that was retired")
-    check(selected or not seen.hidden, "records are withheld, and no statement says so")
+    check(selected or not seen.hidden, "records are withheld without a statement")
     if seen.strange: doubts.append(seen.strange)
     check(seen.strange or declared(seen.holes, seen.excuses), "seqs are missing that no gap declares")
     check(m["closing"] and not numbers("seg"), "tail cut, or a segment behind the end")

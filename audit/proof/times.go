@@ -111,7 +111,7 @@ func (l *logCheck) late(seen map[int]time.Time) error {
 		delay := at.Sub(m.SealedAt)
 		p.Delay = max(p.Delay, delay)
 		if m.SealedAt.Before(at.Add(-within)) {
-			return verdict.Broken(verdict.ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
+			return verdict.Broken(verdict.ErrLate, 0, m.file, "first witnessed %s after its stated time of sealing, at %s; at most %s is accepted",
 				delay.Round(time.Second), at.Format(time.RFC3339), within)
 		}
 		if m.oldest != nil && m.oldest.Before(at.Add(-within)) {

@@ -19,7 +19,7 @@ type noteCmd struct {
 	At       string   `placeholder:"TIME" help:"The last record at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Tag      []string `short:"t" placeholder:"TAG" help:"A tag, such as case-7. It can be given up to 8 times."`
 	Zone     string   `placeholder:"ZONE" help:"The zone of --at, if it names none: Europe/Berlin, +01:00 or local (default: UTC)."`
-	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text says why."`
+	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text is the reason."`
 }
 
 // viaCLI is the recorded origin of notes from the command line.

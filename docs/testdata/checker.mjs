@@ -1539,7 +1539,7 @@ var BundleCheck = class {
     }
   }
   #end(segments, selection) {
-    check(selection || segments.withheld === 0n, "records are withheld, and no statement says so");
+    check(selection || segments.withheld === 0n, "records are withheld without a statement");
     check(this.#manifests.at(-1).said.closing !== "" && this.#numbered(".seg").length === 0, "the tail is cut, or there is a segment behind the end");
     if (selection) {
       const { records, withheld, digest: digest2 } = selection;
@@ -1600,8 +1600,8 @@ var BundleCheck = class {
     check(old.size <= size, `the log has ${size} entries, there were ${old.size}`);
     check(old.size !== size || equal(old.root, root), "the log is forked");
     if (old.size === 0n || old.size === size) return;
-    check(old.size === from, "there is no proof that the log goes on from the checkpoint that was kept");
-    check(continues(old.size, size, path3, old.root, root), "the log does not go on from the checkpoint that was kept");
+    check(old.size === from, "there is no proof that the log continues from the checkpoint that was kept");
+    check(continues(old.size, size, path3, old.root, root), "the log does not continue from the checkpoint that was kept");
   }
   /** The number and the path of a proof, which ends with the bundle's checkpoint. */
   #proof(name2, start2) {

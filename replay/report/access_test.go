@@ -55,7 +55,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("by a shorter time: %+v", c)
 	}
 	in.Access = nil
-	if c := askOf(t, "access", in)[0]; c.Status != Lacks || !strings.Contains(c.Text, "No log") {
+	if c := askOf(t, "access", in)[0]; c.Status != Lacks || !strings.Contains(c.Text, "No access log") {
 		t.Errorf("without a log: %+v", c)
 	}
 }

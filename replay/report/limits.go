@@ -27,9 +27,9 @@ func (b *builder) scope() Scope {
 	}
 	s.Text = count(s.Runs, "run") + " with " + count(s.Records, "record") + ", " + s.chosen()
 	if s.Access > 0 {
-		s.Text += ", and " + count(s.Access, "log") + " of who looked at them"
+		s.Text += ", and " + count(s.Access, "log") + " of accesses"
 	} else {
-		s.Text += "; no log of who looked at them"
+		s.Text += "; no access log"
 	}
 	if s.Tenant != "" {
 		s.Text += "; tenant " + s.Tenant
@@ -72,7 +72,7 @@ func (b *builder) limits() []string {
 	say(int(t.gaps), "The runs declare losses in %s. What was lost is counted, not known.", count(t.gaps, "gap record"))
 	say(int(t.erased), "What %s said is erased, and is no part of any claim.", count(t.erased, "record"))
 	if !slices.ContainsFunc(b.sources, func(s *source) bool { return s.class == store.Accesses }) {
-		list = append(list, "No access log was given, so nothing is said about who looked at the records.")
+		list = append(list, "No access log was given, so the report has no statement about accesses to the records.")
 	} else {
 		list = append(list, "The access log has what was asked through the API. Reads of the files on the host, and queries to the store itself, are not in it.")
 	}
@@ -82,7 +82,7 @@ func (b *builder) limits() []string {
 
 // always is what no report can show.
 var always = [...]string{
-	"Only the runs listed were looked at. Whether there were others, this report does not say; the host's log names every run, and custody fsck compares it with what is there.",
+	"Only the listed runs were examined. This report does not state whether there were others; the host's log names every run, and custody fsck compares it with what is there.",
 	"Only what went through Custody is in the record. What people and agents did elsewhere, with the same accounts or data, is not.",
 	"Verification shows that these records are the ones that were signed, in this order. It does not show that they are all that happened, nor that the host was honest when it signed.",
 	"Times are the host's own clock, unless a time stamp is named.",

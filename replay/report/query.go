@@ -45,27 +45,27 @@ func Queries() []Query {
 	const runs, access = store.Sandboxes, store.Accesses
 	return []Query{
 		{"verification", "does the record of each run hold?", "", "", func(param) query { return &verification{} }},
-		{"sequence", "is each sequence number there, or its loss declared?", "", "", func(param) query { return &sequence{} }},
+		{"sequence", "is each sequence number present, or its loss declared?", "", "", func(param) query { return &sequence{} }},
 		{"losses", "what does the record declare as lost?", "", runs, func(param) query { return newLosses() }},
 		{"closed", "has each run a recorded start and end, and how did it end?", "", runs, func(param) query { return &closed{words: tallies{}} }},
-		{"content", "does each record say when, who saw it and what it is?", "", runs, func(param) query { return newContent() }},
-		{"clock", "whose clock are the times of, and do they rise?", "", runs, func(param) query { return &clock{} }},
+		{"content", "does each record have its time, observer and kind?", "", runs, func(param) query { return newContent() }},
+		{"clock", "whose clock gives the times, and do they ascend?", "", runs, func(param) query { return &clock{} }},
 		{"published", "is each run in the host's log?", "", runs, func(param) query { return &published{} }},
 		{"witnessed", "do witnesses cosign the host's log?", "", runs, func(param) query { return &witnessed{names: tallies{}} }},
 		{"stamped", "does a time-stamping authority attest the time?", "", runs, func(param) query { return &stamped{} }},
 		{"retained", "how old is the oldest run whose record is still whole?", "months that are asked for", runs, func(p param) query { return &retained{months: p.n, now: p.now} }},
-		{"erased", "which records were erased, and who says so?", "", runs, func(param) query { return &erased{} }},
+		{"erased", "which records were erased, and by whose statement?", "", runs, func(param) query { return &erased{} }},
 		{"on-failure", "what happens when the record cannot be written?", "", runs, func(param) query { return &onFailure{} }},
 
 		{"steps", "is each step's command and exit status recorded?", "", runs, func(param) query { return newSteps() }},
 		{"commands", "is each program that was started recorded, with its end?", "", runs, func(param) query { return newCommands() }},
 		{"privileged", "is what ran as root recorded?", "", runs, func(param) query { return &privileged{} }},
 		{"files", "are written files recorded with a hash?", "", runs, func(param) query { return &files{} }},
-		{"model-calls", "are calls of a language model recorded, with what they asked for?", "", runs, func(param) query { return newModelCalls() }},
-		{"isolation", "what kept the workload from the host?", "", runs, func(param) query { return newIsolation() }},
+		{"model-calls", "are LLM API calls recorded, with their tool calls?", "", runs, func(param) query { return newModelCalls() }},
+		{"isolation", "what isolated the workload from the host?", "", runs, func(param) query { return newIsolation() }},
 
 		{"policy", "which policy was in force, and was it changed?", "", runs, func(param) query { return newPolicies() }},
-		{"allowed", "does all that was let out rest on a rule of the policy in force?", "", runs, func(param) query { return newAllowed() }},
+		{"allowed", "did a rule of the policy in force allow all egress?", "", runs, func(param) query { return newAllowed() }},
 		{"denied", "what was denied, and by which rule?", "", runs, func(param) query { return &denied{} }},
 		{"revoked-flows", "were flows ended when the policy no longer allowed them?", "", runs, func(param) query { return &revokedFlows{} }},
 		{"recipients", "to which hosts did data go?", "", runs, func(param) query { return newRecipients() }},
@@ -74,16 +74,16 @@ func Queries() []Query {
 		{"credential-life", "did each credential live 60 s or less unless renewed, and was it revoked?", "", runs, func(param) query { return newCredentialLife() }},
 		{"credential-use", "was each credential used only while it was alive?", "", runs, func(param) query { return newCredentialUse() }},
 		{"credential-refusals", "were credentials refused?", "", runs, func(param) query { return &credentialRefusals{} }},
-		{"credential-exposure", "did a credential turn up where it does not belong?", "", runs, func(param) query { return &exposure{} }},
+		{"credential-exposure", "was a credential seen in a wrong place?", "", runs, func(param) query { return &exposure{} }},
 		{"redaction", "were values of secrets masked before the record was written?", "", runs, func(param) query { return newRedaction() }},
 
 		{"detection", "were anomalies found and recorded as they happened?", "", runs, func(param) query { return newDetection() }},
-		{"findings", "are there findings that a reviewer has to look at?", "", runs, func(param) query { return newFindings() }},
+		{"findings", "are there findings that need review?", "", runs, func(param) query { return newFindings() }},
 		{"response", "what was done about findings?", "", runs, func(param) query { return newResponse() }},
 		{"disagreement", "do guest and host agree about connections?", "", runs, func(param) query { return &disagreement{rules: tallies{}} }},
 
-		{"access", "who looked at these records?", "", access, func(param) query { return newAccess() }},
-		{"access-refused", "who was refused to look at them?", "", access, func(param) query { return newRefused() }},
+		{"access", "who accessed these records?", "", access, func(param) query { return newAccess() }},
+		{"access-refused", "who was refused access?", "", access, func(param) query { return newRefused() }},
 	}
 }
 
@@ -116,7 +116,7 @@ func (a *asked) wants(s *source) bool { return a.of == "" || a.of == s.class }
 func (a *asked) answer() []Claim {
 	claims := a.claims()
 	if len(a.all) == 0 { // only access logs can be missing
-		claims = []Claim{{Status: Lacks, Basis: ByHost, Text: "No log of who looked at records was given to this report."}}
+		claims = []Claim{{Status: Lacks, Basis: ByHost, Text: "No access log was given to this report."}}
 	}
 	for i := range claims {
 		c := &claims[i]

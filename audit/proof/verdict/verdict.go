@@ -60,7 +60,7 @@ var (
 	ErrAttachmentForged   = &Finding{"attachments-forged", 32, "statement of the attached files forged"}
 	ErrAttachmentAltered  = &Finding{"attachment-altered", 33, "an attached file is not the one that was stated"}
 	ErrAttachmentMismatch = &Finding{"attachments-mismatched", 34, "the attached files are about another run"}
-	ErrWithheldUndeclared = &Finding{"withheld-undeclared", 35, "a record is withheld and no statement says so"}
+	ErrWithheldUndeclared = &Finding{"withheld-undeclared", 35, "a record is withheld without a statement"}
 	ErrSelectionForged    = &Finding{"selection-forged", 36, "statement of the selection forged"}
 	ErrSelectionMismatch  = &Finding{"selection-mismatched", 37, "statement of the selection is about other records"}
 	ErrTrailer            = &Finding{"trailer-mismatched", 38, "the bundle is not what its trailer signs"}
@@ -69,14 +69,14 @@ var (
 	ErrCheckpoint      = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
 	ErrOtherLog        = &Finding{"checkpoint-of-another-log", 42, "the checkpoint is another log's"}
 	ErrRolledBack      = &Finding{"log-rolled-back", 43, "the checkpoint is older than the one that was kept"}
-	ErrForked          = &Finding{"log-forked", 44, "the log does not go on from the checkpoint that was kept"}
-	ErrNoConsistency   = &Finding{"consistency-missing", 45, "there is no proof that the log goes on from the checkpoint that was kept"}
+	ErrForked          = &Finding{"log-forked", 44, "the log does not continue from the checkpoint that was kept"}
+	ErrNoConsistency   = &Finding{"consistency-missing", 45, "there is no proof that the log continues from the checkpoint that was kept"}
 	ErrNoProof         = &Finding{"proof-missing", 46, "proof of inclusion missing"}
 	ErrProofMalformed  = &Finding{"proof-malformed", 47, "proof cannot be read"}
 	ErrOtherEntry      = &Finding{"proof-of-another-entry", 48, "the proof is about another entry of the log"}
 	ErrOtherCheckpoint = &Finding{"proof-of-another-checkpoint", 49, "the proof is under another checkpoint"}
 	ErrNotIncluded     = &Finding{"inclusion-broken", 50, "the entry is not in the tree that the checkpoint signs"}
-	ErrUnlogged        = &Finding{"manifest-unlogged", 51, "a manifest is not in the host's log, one behind it is"}
+	ErrUnlogged        = &Finding{"manifest-unlogged", 51, "a manifest is not in the host's log, but a later one is"}
 	ErrRunMissing      = &Finding{"run-missing", 52, "the host's log has a run that is not here"}
 	ErrQuorum          = &Finding{"quorum-missing", 53, "too few witnesses have cosigned the checkpoint"}
 	ErrUnknownWitness  = &Finding{"witness-unknown", 54, "too few witnesses that are trusted here have cosigned the checkpoint, others have"}
@@ -85,9 +85,9 @@ var (
 	ErrStamp           = &Finding{"stamp-forged", 57, "time stamp forged"}
 	ErrStampedOther    = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
 	// Findings about times.
-	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a record long after it says that it was written or sealed"}
-	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it says"}
-	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased and no statement says so"}
+	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a record long after its stated time of writing or sealing"}
+	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it states"}
+	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased without a statement"}
 	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}
 	ErrErasureMismatch   = &Finding{"erasure-mismatched", 62, "statement of an erasure is about another record"}
 	ErrErasureForbidden  = &Finding{"erasure-forbidden", 63, "a record was erased that has to stay"}
