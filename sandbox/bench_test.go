@@ -16,14 +16,13 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/vmtest"
 )
 
 // The benchmarks start real VMs from the templates in CUSTODY_TEST_TEMPLATES
-// (see hack/bench), with software emulation, which works on every host, or with KVM if
-// CUSTODY_TEST_TIER is qemu-kvm.
+// (see hack/bench), with the driver of vmtest.
 
 var shape = template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
 
@@ -41,8 +40,7 @@ func restore(b *testing.B, sensor bool) *machine {
 		b.Fatal("CUSTODY_TEST_TEMPLATES is not set: run `make bench`")
 	}
 	ctx := b.Context()
-	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
-	check(b, err)
+	d := vmtest.Driver(b)
 	t, err := template.Store{Dir: dir, Guest: filepath.Join("..", "bin", "custody-guest"), Log: io.Discard}.Open(ctx, "base")
 	check(b, err)
 	img, err := t.Image(ctx, d, shape)
@@ -169,34 +167,45 @@ func report(b *testing.B, when string) {
 	b.ReportMetric(dirty, when+"-dirty-MB")
 }
 
-// memoryOf sums the memory of this process's QEMU children.
+// memoryOf sums the memory of the processes below this one, in MB.
 func memoryOf(b *testing.B) (pss, clean, dirty float64) {
-	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
-	check(b, err)
-	for _, file := range children {
-		list, _ := os.ReadFile(file)
-		for _, pid := range strings.Fields(string(list)) {
-			f, err := os.Open("/proc/" + pid + "/smaps_rollup")
-			check(b, err)
-			defer f.Close()
-			for lines := bufio.NewScanner(f); lines.Scan(); {
-				var name string
-				var kb float64
-				if n, _ := fmt.Sscan(lines.Text(), &name, &kb); n != 2 {
-					continue
-				}
-				switch name {
-				case "Pss:":
-					pss += kb / 1000
-				case "Private_Clean:":
-					clean += kb / 1000
-				case "Private_Dirty:":
-					dirty += kb / 1000
-				}
+	for _, pid := range below(b, os.Getpid()) {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		check(b, err)
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			var name string
+			var kb float64
+			if n, _ := fmt.Sscan(lines.Text(), &name, &kb); n != 2 {
+				continue
+			}
+			switch name {
+			case "Pss:":
+				pss += kb / 1000
+			case "Private_Clean:":
+				clean += kb / 1000
+			case "Private_Dirty:":
+				dirty += kb / 1000
 			}
 		}
 	}
 	return pss, clean, dirty
+}
+
+// below returns the processes below pid: QEMU, or Firecracker and the shell that it ends with.
+func below(b *testing.B, pid int) []int {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	check(b, err)
+	var all []int
+	for _, file := range tasks {
+		list, _ := os.ReadFile(file)
+		for _, word := range strings.Fields(string(list)) {
+			child, err := strconv.Atoi(word)
+			check(b, err)
+			all = append(append(all, child), below(b, child)...)
+		}
+	}
+	return all
 }
 
 func check(b *testing.B, err error) {

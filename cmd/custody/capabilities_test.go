@@ -470,7 +470,9 @@ func declares(records []audit.Record) bool {
 	return slices.ContainsFunc(records, func(r audit.Record) bool { return r.Gap != nil && r.Gap.Stage == audit.StageDriver })
 }
 
-func (d *door) canRecord() string {
+// doesABit runs a step that does a bit of everything, and returns its record.
+func (d *door) doesABit() []audit.Record {
+	d.Helper()
 	d.onSite()
 	d.env = append(d.env, "TOKEN=a-secret-of-the-test")
 	d.project(rules("  - allow: "+simnet.Allowed) + `secrets:
@@ -487,7 +489,11 @@ steps:
 `)
 	d.must(0, "run", "--workdir", d.dir)
 	d.verified("last")
-	records := d.records("last")
+	return d.records("last")
+}
+
+func (d *door) canRecord() string {
+	records := d.doesABit()
 	kinds := map[string]bool{}
 	for _, r := range records {
 		kinds[kindOf(r)] = true

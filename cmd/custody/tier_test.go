@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,42 @@ var kindsOfARun = []string{
 	"output", "policy", "run end", "run start",
 	"secret deliver", "secret mint", "secret revoke",
 	"step end", "step start", "vm destroy", "vm restore",
+}
+
+// TestTiersRecordAlike compares what the tiers whose guests observe record of the same run.
+func TestTiersRecordAlike(t *testing.T) {
+	must := os.Getenv("CUSTODY_TEST_TIER")
+	if must == "" {
+		must = vmm.QEMUTCG
+	}
+	records := map[string][]string{}
+	for _, tier := range []string{vmm.Firecracker, vmm.QEMUKVM, vmm.QEMUTCG} {
+		t.Run(tier, func(t *testing.T) {
+			d := newDoor(t)
+			d.inTier(tier)
+			if s := d.custody("run", "-q", "--", "true"); tier != must && s.code == exitFailed && strings.Contains(s.stderr, tier+" is required and not available") {
+				t.Logf("not on this host: %s", s.stderr)
+				return
+			}
+			kinds := map[string]bool{}
+			for _, r := range d.doesABit() {
+				kinds[fmt.Sprintf("%s %s", r.Observer, kindOf(r))] = true
+			}
+			d.hasTier(tier)
+			// How often a lease is renewed, and whether a renewal comes too late, depends on the tier's speed.
+			delete(kinds, "host secret renew")
+			delete(kinds, "host secret refuse")
+			records[tier] = slices.Sorted(maps.Keys(kinds))
+		})
+	}
+	if len(records[must]) < len(kindsOfARun) {
+		t.Errorf("%s records only %q", must, records[must])
+	}
+	for tier, kinds := range records {
+		if !slices.Equal(kinds, records[must]) {
+			t.Errorf("%s records\n%q, %s\n%q", tier, kinds, must, records[must])
+		}
+	}
 }
 
 // kindOf is the kind of a record and what happened, without the observer, which depends on the tier.

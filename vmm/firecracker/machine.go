@@ -39,6 +39,7 @@ type (
 	machineConfig struct {
 		CPUs   int   `json:"vcpu_count"`
 		Memory int64 `json:"mem_size_mib"`
+		Dirty  bool  `json:"track_dirty_pages,omitempty"` // for snapshots of what changed
 	}
 	bootSource struct {
 		Kernel  string `json:"kernel_image_path"`
@@ -75,14 +76,14 @@ type (
 	}
 )
 
-// boot configures the machine and starts it.
-func (v *vm) boot(ctx context.Context, m vmm.Machine) error {
+// boot configures the machine and starts it. dirty makes snapshots of what changed possible.
+func (v *vm) boot(ctx context.Context, m vmm.Machine, dirty bool) error {
 	type step struct {
 		path string
 		body any
 	}
 	steps := []step{
-		{"/machine-config", machineConfig{max(m.CPUs, 1), m.Memory >> 20}},
+		{"/machine-config", machineConfig{max(m.CPUs, 1), m.Memory >> 20, dirty}},
 		{"/boot-source", bootSource{"/" + kernelFile, "/" + initrdFile, kernelOptions}},
 		{"/drives/" + rootFile, drive{ID: rootFile, Path: "/" + rootFile, ReadOnly: true}},
 	}

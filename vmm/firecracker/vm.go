@@ -49,6 +49,26 @@ func newVM(m vmm.Machine) *vm {
 const maxState = 32 << 20
 
 func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) error {
+	if err := v.prepare(ctx, d, m); err != nil {
+		return err
+	}
+	var err error
+	if m.Image.State != nil {
+		err = v.restore(ctx)
+	} else {
+		err = v.boot(ctx, m, false)
+	}
+	if err != nil {
+		return v.explain(err)
+	}
+	if m.Scratch != nil {
+		v.watch.Go(func() { v.watchSpace(m.Scratch) })
+	}
+	return nil
+}
+
+// prepare starts a Firecracker without a machine.
+func (v *vm) prepare(ctx context.Context, d *Driver, m vmm.Machine) error {
 	if err := confine.Sweep(); err != nil {
 		return fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
 	}
@@ -62,21 +82,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) error {
 	if err := v.launch(d, m); err != nil {
 		return err
 	}
-	if err := v.awaitAPI(ctx); err != nil {
-		return err
-	}
-	if m.Image.State != nil {
-		err = v.restore(ctx)
-	} else {
-		err = v.boot(ctx, m)
-	}
-	if err != nil {
-		return v.explain(err)
-	}
-	if m.Scratch != nil {
-		v.watch.Go(func() { v.watchSpace(m.Scratch) })
-	}
-	return nil
+	return v.awaitAPI(ctx)
 }
 
 // launch starts the process.

@@ -1,0 +1,39 @@
+package firecracker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/custody-project/custody/vmm"
+)
+
+// BootTracked boots a machine that can be saved with SaveTo.
+func BootTracked(ctx context.Context, d *Driver, m vmm.Machine) (vmm.VM, error) {
+	v := newVM(m)
+	if err := errors.Join(v.prepare(ctx, d, m), v.boot(ctx, m, true)); err != nil {
+		return nil, errors.Join(v.addCause(err), v.Destroy(context.WithoutCancel(ctx)))
+	}
+	return v, nil
+}
+
+// SaveMemory writes the memory of a frozen machine to the file that it was started with: the whole, or what changed since.
+func SaveMemory(ctx context.Context, m vmm.VM, kind string) error {
+	slow := *m.(*vm).api
+	slow.limit = saveTimeout
+	return slow.put(ctx, "/snapshot/create", snapshotCreate{"/" + newState, "/" + memoryFile, kind})
+}
+
+// PID is the process of a machine's Firecracker.
+func PID(ctx context.Context, m vmm.VM) (int, error) {
+	v := m.(*vm)
+	conn, err := dialOwned(ctx, v.process.path(apiSocket), v.uid.UID())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	cred, err := peerOf(conn)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
