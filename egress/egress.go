@@ -56,6 +56,8 @@ type Options struct {
 	Redactor *redact.Redactor
 	// Tokens limits the tokens that LLM API calls may use; 0: no limit.
 	Tokens int64
+	// Rate limits the bytes per second that the sandbox receives, and those that it sends; 0: no limit.
+	Rate int64
 	// Notice prints a message for the user, a line without a prefix.
 	Notice func(string)
 }

@@ -45,6 +45,11 @@ func (p *Prepared) Network(o Options) (*Network, error) {
 	if <-p.laid; p.err != nil {
 		return nil, fmt.Errorf("the sandbox's network: %w", p.err)
 	}
+	if o.Rate > 0 {
+		if err := p.fence.Limit(context.Background(), o.Rate); err != nil {
+			return nil, fmt.Errorf("the sandbox's network: %w", err)
+		}
+	}
 	n := newNetwork(p.fence, o)
 	if err := n.assemble(); err != nil {
 		return nil, err

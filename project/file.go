@@ -105,6 +105,10 @@ type Limits struct {
 	Disk   int64 // bytes of the scratch disk
 	PIDs   int
 	Time   time.Duration // of the whole run
+	// DiskRate is the maximum number of bytes per second that are read from and written to each disk; 0 is no limit.
+	DiskRate int64
+	// NetworkRate is the maximum number of bytes per second that the sandbox receives, and sends; 0 is no limit.
+	NetworkRate int64
 	// LLMTokens is the maximum number of tokens, in and out, of the run's LLM API calls; 0 is no limit.
 	LLMTokens int64
 }

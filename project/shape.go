@@ -19,7 +19,8 @@ const (
 	maxCPUs              = 256
 	minMemory, maxMemory = 128 * mib, tib
 	minDisk, maxDisk     = 16 * mib, 16 * tib
-	minPIDs, maxPIDs     = 8, 1 << 22 // the kernel's PID_MAX_LIMIT
+	minRate, maxRate     = 64 << 10, tib // bytes per second
+	minPIDs, maxPIDs     = 8, 1 << 22    // the kernel's PID_MAX_LIMIT
 	maxSize              = 1024 * tib
 	maxTokens            = 1 << 40
 )
@@ -93,11 +94,13 @@ func (d *decoder) record(r *Record, n ast.Node) error {
 
 func (d *decoder) limits(l *Limits, n ast.Node) error {
 	return d.mapping(n, "limits", fields{
-		"cpus":   func(n ast.Node) error { return d.integer(n, "cpus", 1, maxCPUs, &l.CPUs) },
-		"memory": func(n ast.Node) error { return d.size(n, "memory", minMemory, maxMemory, &l.Memory) },
-		"disk":   func(n ast.Node) error { return d.size(n, "disk", minDisk, maxDisk, &l.Disk) },
-		"pids":   func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
-		"time":   func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
+		"cpus":         func(n ast.Node) error { return d.integer(n, "cpus", 1, maxCPUs, &l.CPUs) },
+		"memory":       func(n ast.Node) error { return d.size(n, "memory", minMemory, maxMemory, &l.Memory) },
+		"disk":         func(n ast.Node) error { return d.size(n, "disk", minDisk, maxDisk, &l.Disk) },
+		"disk_rate":    func(n ast.Node) error { return d.size(n, "disk_rate", minRate, maxRate, &l.DiskRate) },
+		"network_rate": func(n ast.Node) error { return d.size(n, "network_rate", minRate, maxRate, &l.NetworkRate) },
+		"pids":         func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
+		"time":         func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
 		"llm_tokens": func(n ast.Node) error {
 			var tokens int
 			err := d.integer(n, "llm_tokens", 1, maxTokens, &tokens)

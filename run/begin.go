@@ -107,6 +107,7 @@ func (j *Job) openNetwork() (*egress.Network, error) {
 	return j.prepared.Network(egress.Options{
 		Run: j.id, Policy: j.policy, Resolvers: servers, Recorder: recorder{j}, Notice: j.messages.notice,
 		Credentials: j.issuer, Redactor: j.messages.redactor, Tokens: j.o.Project.Limits.LLMTokens,
+		Rate: j.o.Project.Limits.NetworkRate,
 	})
 }
 
@@ -153,6 +154,7 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox
 	p := j.o.Project
 	settings := sandbox.Settings{
 		Run: j.id, CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, ScratchSize: p.Limits.Disk, PIDs: p.Limits.PIDs,
+		DiskRate: p.Limits.DiskRate, NetworkRate: p.Limits.NetworkRate,
 		Files:  channel.FileSettings{HashOver: p.Record.Files.HashOver, ReadOver: p.Record.Files.ReadOver},
 		Output: p.Record.Output, Sensor: true,
 	}

@@ -68,6 +68,8 @@ type Settings struct {
 	Memory      int64 // bytes
 	ScratchSize int64 // bytes
 	PIDs        int
+	DiskRate    int64 // bytes per second of each disk; 0: no limit
+	NetworkRate int64 // bytes per second in each direction; 0: no limit
 	Files       channel.FileSettings
 	Output      int64 // maximum number of bytes of output to record, over all steps
 	Sensor      bool
@@ -115,6 +117,7 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
 		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(), HashOver: s.Files.HashOver,
+		DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,
 	})
 	if err != nil {
 		return nil, err

@@ -58,6 +58,11 @@ type Machine struct {
 	Tap *os.File
 	// HashOver applies to an Observer: written files larger than this many bytes are hashed; 0 hashes all.
 	HashOver int64
+	// DiskRate limits the bytes per second that are read from and written to each disk together; 0: no limit.
+	DiskRate int64
+	// NetworkRate limits the bytes per second in each direction of the network interface; 0: no limit. The TAP has
+	// this limit, too: a driver that can delay packets avoids that they are dropped there.
+	NetworkRate int64
 	// Console receives the guest's serial console; nil discards it.
 	Console *os.File
 }

@@ -37,6 +37,8 @@ var capabilities = []capability{
 	{"limit of processes", "`limits.pids`", (*door).canLimitPIDs},
 	{"limit of memory", "`limits.memory`: a step that needs more is ended, the host is not affected", (*door).canLimitMemory},
 	{"limit of disk", "`limits.disk`", (*door).canLimitDisk},
+	{"limit of disk rate", "`limits.disk_rate`", (*door).canLimitDiskRate},
+	{"limit of network rate", "`limits.network_rate`", (*door).canLimitNetworkRate},
 	{"limit of time", "`limits.time`", (*door).canLimitTime},
 	{"kill -9 of the sandbox", "any process of the sandbox: the run ends as interrupted, its record verifies", (*door).canLoseSandbox},
 	{"kill -9 of custody", "the sandbox ends; the next command closes the record", (*door).canLoseCustody},

@@ -214,6 +214,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 //
 //	/repo.git/...        a git repository
 //	/big                 bytes without end, 16 KiB every 2 ms
+//	/swallow             Hello, after the whole request
 //	.../drip             bytes without end, Hello every 20 ms
 //	.../redirect?to=URL  a redirect to URL
 //	.../reflect?as=HOW   the value of the request's KeyHeader; see reflect
@@ -229,6 +230,9 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.StripPrefix("/repo.git", s.repo).ServeHTTP(rw, r)
 	case r.URL.Path == "/big":
 		s.endless(rw, r, slices.Repeat([]byte("abundance "), 1638), 2*time.Millisecond)
+	case r.URL.Path == "/swallow":
+		io.Copy(io.Discard, r.Body)
+		fmt.Fprintln(rw, Hello)
 	case strings.HasSuffix(r.URL.Path, "/drip"):
 		s.endless(rw, r, []byte(Hello+"\n"), 20*time.Millisecond)
 	case strings.HasSuffix(r.URL.Path, "/reflect"):

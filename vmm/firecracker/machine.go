@@ -51,11 +51,13 @@ type (
 		Path     string `json:"path_on_host"`
 		Root     bool   `json:"is_root_device"`
 		ReadOnly bool   `json:"is_read_only"`
+		rated
 	}
 	networkInterface struct {
 		ID  string `json:"iface_id"`
 		MAC string `json:"guest_mac"`
 		TAP string `json:"host_dev_name"`
+		ratedNIC
 	}
 	vsock struct {
 		CID  int    `json:"guest_cid"`
@@ -82,17 +84,18 @@ func (v *vm) boot(ctx context.Context, m vmm.Machine, dirty bool) error {
 		path string
 		body any
 	}
+	disks, nic := limits(m)
 	steps := []step{
 		{"/machine-config", machineConfig{max(m.CPUs, 1), m.Memory >> 20, dirty}},
 		{"/boot-source", bootSource{"/" + kernelFile, "/" + initrdFile, kernelOptions}},
-		{"/drives/" + rootFile, drive{ID: rootFile, Path: "/" + rootFile, ReadOnly: true}},
+		{"/drives/" + rootFile, drive{ID: rootFile, Path: "/" + rootFile, ReadOnly: true, rated: disks}},
 	}
 	if m.Scratch != nil {
-		steps = append(steps, step{"/drives/" + scratchFile, drive{ID: scratchFile, Path: "/" + scratchFile}})
+		steps = append(steps, step{"/drives/" + scratchFile, drive{ID: scratchFile, Path: "/" + scratchFile, rated: disks}})
 	}
 	mac := net.HardwareAddr(link.GuestMAC[:])
 	steps = append(steps,
-		step{"/network-interfaces/net", networkInterface{"net", mac.String(), tapName}},
+		step{"/network-interfaces/" + nicID, networkInterface{nicID, mac.String(), tapName, nic}},
 		step{"/vsock", vsock{guestCID, vsockSocket}},
 		step{"/actions", map[string]string{"action_type": "InstanceStart"}},
 	)
@@ -104,10 +107,14 @@ func (v *vm) boot(ctx context.Context, m vmm.Machine, dirty bool) error {
 	return nil
 }
 
-// restore loads the snapshot and leaves the machine frozen.
-func (v *vm) restore(ctx context.Context) error {
+// restore loads the snapshot, sets the limits of this machine, and leaves the machine frozen.
+func (v *vm) restore(ctx context.Context, m vmm.Machine) error {
 	v.frozen = true
-	return v.api.put(ctx, "/snapshot/load", snapshotLoad{"/" + stateFile, memoryBackend{"File", "/" + memoryFile}})
+	err := v.api.put(ctx, "/snapshot/load", snapshotLoad{"/" + stateFile, memoryBackend{"File", "/" + memoryFile}})
+	if err != nil {
+		return err
+	}
+	return v.limit(ctx, m)
 }
 
 // Snapshot implements vmm.VM.

@@ -54,7 +54,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) error {
 	}
 	var err error
 	if m.Image.State != nil {
-		err = v.restore(ctx)
+		err = v.restore(ctx, m)
 	} else {
 		err = v.boot(ctx, m, false)
 	}

@@ -97,6 +97,27 @@ func (g *group) thaw() error {
 	return g.v1.Thaw()
 }
 
+// limitDisk limits the bytes per second that the group reads from and writes to a block device, each; 0 is no limit.
+func (g *group) limitDisk(disk *os.File, bytesPerSecond int64) error {
+	if bytesPerSecond == 0 {
+		return nil
+	}
+	if g.v2 == nil {
+		return errors.New("limits.disk_rate: under gvisor it needs control groups of version 2, and this host has version 1, " +
+			"which does not limit writes that the kernel delays: boot the host with systemd.unified_cgroup_hierarchy=1, require another tier, or remove the limit")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(disk.Fd()), &st); err != nil {
+		return err
+	}
+	number, rate := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), strconv.FormatInt(bytesPerSecond, 10)
+	line := number + " rbps=" + rate + " wbps=" + rate
+	if err := os.WriteFile(filepath.Join(cgroupRoot, g.path, "io.max"), []byte(line), 0); err != nil {
+		return fmt.Errorf("limits.disk_rate (the controller io of control groups is needed): %w", err)
+	}
+	return nil
+}
+
 // dirs are the group's directories.
 func (g *group) dirs() []string {
 	if cgroups.Mode() == cgroups.Unified {

@@ -40,8 +40,8 @@ func enterSpace() error {
 }
 
 // furnish mounts the sandbox's file systems. Nothing of them is visible outside the namespace, and
-// the kernel removes them with its last process.
-func furnish(m vmm.Machine) error {
+// the kernel removes them with its last process. limit is called with each block device.
+func furnish(m vmm.Machine, limit func(disk *os.File) error) error {
 	if err := unix.Mount("custody", boxDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m,mode=711"); err != nil {
 		return fmt.Errorf("mount %s: %w", boxDir, err)
 	}
@@ -64,6 +64,9 @@ func furnish(m vmm.Machine) error {
 		return fmt.Errorf("template's root: %w", err)
 	}
 	defer root.Close()
+	if err := limit(root); err != nil {
+		return err
+	}
 	if err := unix.Mount(root.Name(), lowerDir, "erofs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount the template's root (does this kernel have erofs?): %w", err)
 	}
@@ -73,6 +76,9 @@ func furnish(m vmm.Machine) error {
 			return fmt.Errorf("scratch disk: %w", err)
 		}
 		defer disk.Close()
+		if err := limit(disk); err != nil {
+			return err
+		}
 		if err := unix.Mount(disk.Name(), diskDir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "barrier=0,noinit_itable"); err != nil {
 			return fmt.Errorf("mount the scratch disk: %w", err)
 		}

@@ -108,7 +108,8 @@ func (v *vm) launch(binary string, m vmm.Machine) (*exec.Cmd, error) {
 	if err := enterSpace(); err != nil {
 		return nil, err
 	}
-	if err := furnish(m); err != nil {
+	limit := func(disk *os.File) error { return v.group.limitDisk(disk, m.DiskRate) }
+	if err := furnish(m, limit); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(writeSpec(m), writeSession()); err != nil {

@@ -191,12 +191,14 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 		"-S",
 	}
 	args = append(args, "-add-fd", "set=1,fd="+files.add(m.Image.Root),
-		"-blockdev", "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=/dev/fdset/1,file.locking=off",
-		"-device", "virtio-blk-device,drive=root")
+		"-blockdev", "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=/dev/fdset/1,file.locking=off")
+	args = append(args, throttle("root", m.DiskRate, "read-only=on")...)
+	args = append(args, "-device", "virtio-blk-device,drive="+driveOf("root", m.DiskRate))
 	if m.Scratch != nil {
 		args = append(args, "-add-fd", "set=2,fd="+files.add(m.Scratch),
-			"-blockdev", "driver=raw,node-name=scratch,discard=unmap,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,file.discard=unmap",
-			"-device", "virtio-blk-device,drive=scratch,werror=stop,rerror=stop")
+			"-blockdev", "driver=raw,node-name=scratch,discard=unmap,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,file.discard=unmap")
+		args = append(args, throttle("scratch", m.DiskRate, "discard=unmap")...)
+		args = append(args, "-device", "virtio-blk-device,drive="+driveOf("scratch", m.DiskRate)+",werror=stop,rerror=stop")
 	}
 	args = append(args, "-netdev", "tap,id=net,vhost=off,fd="+files.add(tap), "-device", nicArg())
 	if m.Console != nil {
@@ -208,6 +210,25 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 		return append(args, "-incoming", "defer")
 	}
 	return append(args, d.kernelArgs()...)
+}
+
+// throttle returns the arguments of a node that limits the bytes per second of the named one, if there is a limit.
+func throttle(node string, bytesPerSecond int64, options string) []string {
+	if bytesPerSecond == 0 {
+		return nil
+	}
+	return []string{
+		"-object", fmt.Sprintf("throttle-group,id=%s-rate,x-bps-total=%d", node, bytesPerSecond),
+		"-blockdev", fmt.Sprintf("driver=throttle,node-name=%s,throttle-group=%s-rate,file=%s,%s", driveOf(node, bytesPerSecond), node, node, options),
+	}
+}
+
+// driveOf is the node that the guest's disk uses.
+func driveOf(node string, bytesPerSecond int64) string {
+	if bytesPerSecond == 0 {
+		return node
+	}
+	return node + "-limited"
 }
 
 func machineType() string {
