@@ -124,7 +124,13 @@ func decodeAnswer(status int, body []byte, answer any) error {
 
 // dialOwned connects to a unix socket and checks that its listener has this uid.
 func dialOwned(ctx context.Context, path string, uid int) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	// Not a link: the process could lead Custody to a socket of the host.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,12 @@ func play(fault string, args []string) error {
 			return err
 		}
 	}
+	if target, ok := strings.CutPrefix(fault, "link to "); ok {
+		if err := os.Symlink(target, "api.sock"); err != nil {
+			return err
+		}
+		time.Sleep(time.Minute)
+	}
 	l, err := net.Listen("unix", "api.sock")
 	if err != nil {
 		return err
@@ -151,6 +157,25 @@ func TestFaults(t *testing.T) {
 				t.Errorf("left: %q, before it: %q", after, before)
 			}
 		})
+	}
+}
+
+// TestSocketIsLink: Custody does not follow a link in the place of Firecracker's socket.
+func TestSocketIsLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	ok(t, err)
+	defer l.Close()
+	d, m := player(t, "link to "+path)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := d.Start(ctx, m); !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	l.(*net.UnixListener).SetDeadline(time.Now())
+	if conn, err := l.Accept(); err == nil {
+		conn.Close()
+		t.Error("the socket of another process was connected")
 	}
 }
 

@@ -20,10 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/custody-project/custody/vmm"
 )
@@ -67,18 +65,6 @@ func (d *Driver) Fingerprint() string {
 		return d.binary
 	}
 	return fmt.Sprintf("%s %d %d %s", d.binary, info.Size(), info.ModTime().UnixNano(), runtime.GOARCH)
-}
-
-// Version returns the first line of runsc --version.
-func (d *Driver) Version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, d.binary, "--version").Output()
-	if err != nil {
-		return "", fmt.Errorf("%s --version: %w", d.binary, err)
-	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	return line, nil
 }
 
 // Start implements vmm.Driver.

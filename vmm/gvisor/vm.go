@@ -235,8 +235,13 @@ func (v *vm) admit(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", vmm.ErrDied, v.Err())
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-time.After(admitLimit):
+		return fmt.Errorf("runsc did not connect its trace sink within %v%s", admitLimit, v.stderr.quote())
 	}
 }
+
+// admitLimit bounds the start of a container, which takes a tenth of a second.
+const admitLimit = time.Minute
 
 // Channel implements vmm.VM.
 func (v *vm) Channel() io.ReadWriteCloser { return v.channel }
