@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -56,7 +57,12 @@ func TestConformance(t *testing.T) {
 			}
 			now := conform(t, c.Tier)
 			if *updateDrivers {
-				columns[c.Tier] = column{hostDescription(t), now}
+				all := maps.Clone(columns[c.Tier].Results) // -run may have chosen some capabilities
+				if all == nil {
+					all = map[string]string{}
+				}
+				maps.Copy(all, now)
+				columns[c.Tier] = column{hostDescription(t), all}
 				return
 			}
 			b, _ := json.Marshal(column{hostDescription(t), now}) // strings always encode
