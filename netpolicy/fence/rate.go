@@ -30,7 +30,7 @@ func (f *Fence) Limit(ctx context.Context, bytesPerSecond int64) error {
 	return f.space.limitSent(bytesPerSecond)
 }
 
-// burstOf is how many bytes can pass at once: those of a twentieth of a second, and at least four of the largest
+// burstOf is the size of a burst in bytes: those of a twentieth of a second, and at least four of the largest
 // packets, which are segmented later.
 func burstOf(bytesPerSecond int64) uint32 {
 	const least, most = 256 << 10, 64 << 20

@@ -114,7 +114,7 @@ func (v *vm) restore(ctx context.Context, m vmm.Machine) error {
 	if err != nil {
 		return err
 	}
-	return v.limit(ctx, m)
+	return setLimits(ctx, v.api, m)
 }
 
 // Snapshot implements vmm.VM.

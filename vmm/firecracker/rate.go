@@ -27,7 +27,7 @@ type (
 	}
 )
 
-// refill is how long an empty bucket takes to fill, in ms: what a machine saved up passes at once.
+// refill is how long an empty bucket takes to fill, in ms: the longest burst.
 const refill = 100
 
 // limits are those of each drive and of the network interface.
@@ -42,8 +42,8 @@ func limiter(bytesPerSecond int64) *rateLimiter {
 	return &rateLimiter{tokenBucket{bytesPerSecond * refill / 1000, refill}}
 }
 
-// limit sets the limits of a restored machine; a snapshot has none.
-func (v *vm) limit(ctx context.Context, m vmm.Machine) error {
+// setLimits sets the limits of a restored machine; a snapshot has none.
+func setLimits(ctx context.Context, a *api, m vmm.Machine) error {
 	type change struct {
 		Drive string `json:"drive_id,omitempty"`
 		NIC   string `json:"iface_id,omitempty"`
@@ -57,13 +57,13 @@ func (v *vm) limit(ctx context.Context, m vmm.Machine) error {
 			drives = append(drives, scratchFile)
 		}
 		for _, id := range drives {
-			if err := v.api.patch(ctx, "/drives/"+id, change{Drive: id, rated: disks}); err != nil {
+			if err := a.patch(ctx, "/drives/"+id, change{Drive: id, rated: disks}); err != nil {
 				return err
 			}
 		}
 	}
 	if m.NetworkRate > 0 {
-		return v.api.patch(ctx, "/network-interfaces/"+nicID, change{NIC: nicID, ratedNIC: nic})
+		return a.patch(ctx, "/network-interfaces/"+nicID, change{NIC: nicID, ratedNIC: nic})
 	}
 	return nil
 }

@@ -46,9 +46,7 @@ func TestLimitOfRestored(t *testing.T) {
 func limitThrough(t *testing.T, m vmm.Machine, seen func(*http.Request)) error {
 	t.Helper()
 	a := &api{limit: apiTimeout, http: &http.Client{Transport: transport(func(r *http.Request) { seen(r) })}}
-	v := newVM(m)
-	v.api = a
-	return v.limit(t.Context(), m)
+	return setLimits(t.Context(), a, m)
 }
 
 // transport answers each request with success.
