@@ -46,7 +46,7 @@ func (p *Prepared) Network(o Options) (*Network, error) {
 		return nil, fmt.Errorf("the sandbox's network: %w", p.err)
 	}
 	if o.Rate > 0 {
-		if err := p.fence.Limit(context.Background(), o.Rate); err != nil {
+		if err := p.fence.Limit(o.Rate); err != nil {
 			return nil, fmt.Errorf("the sandbox's network: %w", err)
 		}
 	}

@@ -107,10 +107,17 @@ func (c *comparison) limits(base, file Limits) {
 	c.key(file.CPUs <= base.CPUs, "limits.cpus", file.CPUs, atMost(int64(base.CPUs), ""))
 	c.key(file.Memory <= base.Memory, "limits.memory", bytesize(file.Memory), "at most "+bytesize(base.Memory))
 	c.key(file.Disk <= base.Disk, "limits.disk", bytesize(file.Disk), "at most "+bytesize(base.Disk))
+	c.rate("limits.disk_rate", base.DiskRate, file.DiskRate)
+	c.rate("limits.network_rate", base.NetworkRate, file.NetworkRate)
 	c.key(file.PIDs <= base.PIDs, "limits.pids", file.PIDs, atMost(int64(base.PIDs), ""))
 	c.key(file.Time <= base.Time, "limits.time", file.Time, "at most "+base.Time.String())
 	tokens := base.LLMTokens == 0 || file.LLMTokens > 0 && file.LLMTokens <= base.LLMTokens
 	c.key(tokens, "limits.llm_tokens", file.LLMTokens, atMost(base.LLMTokens, ""))
+}
+
+// rate compares limits of which 0 is none.
+func (c *comparison) rate(name string, base, file int64) {
+	c.key(base == 0 || file > 0 && file <= base, name, bytesize(file), "at most "+bytesize(base))
 }
 
 func atMost(n int64, unit string) string {

@@ -26,7 +26,7 @@ secrets:
   git: {from: "file:/etc/git", deliver: {env: GIT}, hosts: ["*.example.com"]}
   hidden: {from: "env:HIDDEN"}
 record: {mode: strict, output: 1MiB, files: {hash_over: 1KiB, read_over: 1MiB}}
-limits: {cpus: 2, memory: 1GiB, disk: 1GiB, pids: 100, time: 5m, llm_tokens: 1000}
+limits: {cpus: 2, memory: 1GiB, disk: 1GiB, pids: 100, time: 5m, llm_tokens: 1000, disk_rate: 1MiB}
 env: {A: b}
 steps: [{name: s, run: "true"}]
 `
@@ -56,6 +56,9 @@ func TestNarrow(t *testing.T) {
 		"another template": {"template: base", "narrow.yaml:2:1: template: base; the project allows agent"},
 		"stronger":         {"isolation: firecracker", ""},
 		"weaker":           {"isolation: qemu-tcg", "narrow.yaml:2:1: isolation: qemu-tcg; the project allows gvisor or a stronger one"},
+		"a lower rate":     {"limits: {disk_rate: 512KiB}", ""},
+		"a higher rate":    {"limits: {disk_rate: 2MiB}", "narrow.yaml:2:10: limits.disk_rate: 2MiB; the project allows at most 1MiB"},
+		"a new limit":      {"limits: {network_rate: 2MiB}", ""},
 		"one resolver":     {`resolvers: ["udp://192.0.2.2"]`, ""},
 		"another resolver": {`resolvers: ["udp://192.0.2.3"]`, "narrow.yaml:2:1: resolvers: udp://192.0.2.3; the project allows udp://192.0.2.1, udp://192.0.2.2"},
 		"no resolver":      {`resolvers: []`, "narrow.yaml:2:1: resolvers: none"},
@@ -161,7 +164,7 @@ func FuzzNarrow(f *testing.F) {
 		}
 		l, m := got.Limits, base.Limits
 		if got.Project != "shop" || got.Template != "agent" || l.CPUs > m.CPUs || l.Memory > m.Memory || l.Disk > m.Disk || l.PIDs > m.PIDs ||
-			l.Time > m.Time || l.LLMTokens == 0 || l.LLMTokens > m.LLMTokens || got.Record.Mode != Strict || got.Anomaly != Freeze || len(got.Resolvers) == 0 {
+			l.Time > m.Time || l.LLMTokens == 0 || l.LLMTokens > m.LLMTokens || l.DiskRate == 0 || l.DiskRate > m.DiskRate || got.Record.Mode != Strict || got.Anomaly != Freeze || len(got.Resolvers) == 0 {
 			t.Errorf("%+v", got)
 		}
 		for name, s := range got.Secrets {

@@ -84,7 +84,11 @@ const workerMemory = 256 << 20
 
 // Run carries out the run in a worker, and returns when the worker has closed the record and ended.
 func Run(ctx context.Context, o Options) (result Result, err error) {
-	policy, err := policyOf(o.Project)
+	file, err := project.Parse(project.Name, o.Project)
+	if err != nil {
+		return result, err
+	}
+	policy, err := file.Policy()
 	if err != nil {
 		return result, err
 	}
@@ -93,7 +97,12 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		return result, fmt.Errorf("the sandbox's network: %w", err)
 	}
 	defer func() { err = errors.Join(err, namespace.Close()) }()
-	o.Machine.Tap = namespace.Tap()
+	if rate := file.Limits.NetworkRate; rate > 0 {
+		if err := namespace.Limit(rate); err != nil {
+			return result, fmt.Errorf("the sandbox's network: %w", err)
+		}
+	}
+	o.Machine.Tap, o.Machine.DiskRate = namespace.Tap(), file.Limits.DiskRate
 	machine := o.Driver.NewServer(o.Machine)
 	defer func() { err = errors.Join(err, machine.Close()) }()
 	handlers := namespace.Handlers(func() *netpolicy.Policy { return policy })
@@ -115,14 +124,6 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		}
 	})
 	return o.wait(ctx, handlers, ended)
-}
-
-func policyOf(file []byte) (*netpolicy.Policy, error) {
-	p, err := project.Parse(project.Name, file)
-	if err != nil {
-		return nil, err
-	}
-	return p.Policy()
 }
 
 // wait starts the worker and waits for the run's end.

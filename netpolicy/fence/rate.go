@@ -1,33 +1,30 @@
 package fence
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"net"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 )
 
-// Limit bounds how many bytes per second the guest can receive, and how many it can send. What it receives waits in a
-// queue; what it sends above the limit is dropped, so that TCP slows down. It may be called once.
-func (f *Fence) Limit(ctx context.Context, bytesPerSecond int64) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// Limit limits how many bytes per second the guest can receive, and how many it can send. What it receives waits in a
+// queue; what it sends above the limit is dropped, so that TCP slows down. It is called at most once.
+func (n *Namespace) Limit(bytesPerSecond int64) error {
+	if err := n.space.limitReceived(n.index, bytesPerSecond); err != nil {
+		return hint(err)
 	}
-	if !f.installed() {
-		return f.installErr
+	return n.space.limitSent(bytesPerSecond)
+}
+
+// Limit is that of the Namespace, which must belong to this process.
+func (f *Fence) Limit(bytesPerSecond int64) error {
+	n, ok := f.namespace.(*Namespace)
+	if !ok {
+		return errors.New("the process of the namespace limits the network rate")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return net.ErrClosed
-	}
-	if err := f.space.limitReceived(f.index, bytesPerSecond); err != nil {
-		return err
-	}
-	return f.space.limitSent(bytesPerSecond)
+	return n.Limit(bytesPerSecond)
 }
 
 // burstOf is the size of a burst in bytes: those of a twentieth of a second, and at least four of the largest

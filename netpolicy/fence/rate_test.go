@@ -15,7 +15,7 @@ func TestLimit(t *testing.T) {
 	g := newGuest(t, f)
 	l := peer.listen(t, "tcp", at6or4(peerAddr4, 7000))
 	const limit = 1 << 20
-	must(t, f.Limit(t.Context(), limit))
+	must(t, f.Limit(limit))
 	for _, way := range []string{"out", "in"} {
 		near, err := g.dial("tcp", l.Addr().String())
 		must(t, err)
