@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,13 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if privseptest.Mode() == "" {
-		os.Exit(m.Run())
-	}
-	if err := worker.Main(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	privseptest.Main(m, func() error { return worker.Main(context.Background()) })
 }
 
 const (

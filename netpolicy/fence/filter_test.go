@@ -120,11 +120,7 @@ const helper = "CUSTODY_FENCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	if privseptest.Mode() != "" {
-		if err := work(); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		return
+		privseptest.Main(m, work)
 	}
 	switch os.Getenv(helper) {
 	case "hold", "hold clsact":

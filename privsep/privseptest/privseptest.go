@@ -2,6 +2,7 @@
 package privseptest
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -16,6 +17,18 @@ const modeEnv = "CUSTODY_TEST_WORKER"
 
 // Mode returns what this process is to do if it is a worker, else "".
 func Mode() string { return os.Getenv(modeEnv) }
+
+// Main runs the tests of a package and ends the program. In a worker it calls work instead.
+func Main(m *testing.M, work func() error) {
+	if Mode() == "" {
+		os.Exit(m.Run())
+	}
+	if err := work(); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
 
 // Worker describes this test's program as a worker, which finds mode with Mode. Unlike the released program it may
 // need the host's libraries.

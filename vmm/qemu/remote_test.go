@@ -2,7 +2,6 @@ package qemu_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -16,15 +15,7 @@ import (
 	"github.com/custody-project/custody/vmm/vmtest"
 )
 
-func TestMain(m *testing.M) {
-	if privseptest.Mode() == "" {
-		os.Exit(m.Run())
-	}
-	if err := work(); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { privseptest.Main(m, work) }
 
 // work is the worker: it controls a machine that its parent starts.
 func work() error {

@@ -31,15 +31,7 @@ const (
 	logDir  = "/log/" + testRun // in the worker's root directory
 )
 
-func TestMain(m *testing.M) {
-	if privseptest.Mode() == "" {
-		os.Exit(m.Run())
-	}
-	if err := work(); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { privseptest.Main(m, work) }
 
 // work writes the run's log, for as many segments as the call states, and closes it.
 func work() error {
