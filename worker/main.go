@@ -51,11 +51,15 @@ func Main(ctx context.Context) error {
 	ran := make(chan error, 1)
 	go func() { ran <- conn.Run(ctx) }()
 	w := &worker{config: c, conn: conn, stdout: files[fileStdout], stderr: files[fileStderr]}
-	if c.Restored {
+	if c.Restored && !c.Recover {
 		unix.CloseOnExec(int(stateFD))
 		w.state = os.NewFile(stateFD, "state")
 	}
-	result, err := w.run(ctx)
+	do := w.run
+	if c.Recover {
+		do = w.recover
+	}
+	result, err := do(ctx)
 	if err == nil {
 		_, err = conn.Call(ctx, callEnded, result, nil)
 	}

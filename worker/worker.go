@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"time"
 
@@ -47,6 +49,9 @@ type Config struct {
 	TagKey   []byte        // of the redactor
 	KVM      bool          // the machine uses hardware virtualization
 	Restored bool          // the machine is restored from a snapshot
+	// Recover makes the worker close the record of one that ended before it did. Last is the manifest that was signed last.
+	Recover bool
+	Last    []byte
 }
 
 // Step is a command of the run.
@@ -82,8 +87,28 @@ const callEnded = "ended"
 // workerMemory limits the worker's memory, in addition to what control groups of VMs allow their monitors.
 const workerMemory = 256 << 20
 
-// Run carries out the run in a worker, and returns when the worker has closed the record and ended.
-func Run(ctx context.Context, o Options) (result Result, err error) {
+// ErrWorkerDied means that the worker ended before the run did. Its record has been closed as interrupted, unless there is
+// another error.
+var ErrWorkerDied = errors.New("the worker ended before the run did")
+
+// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If the worker dies, the VM
+// ends, and another worker closes the record.
+func Run(ctx context.Context, o Options) (Result, error) {
+	facts := statement.Facts{
+		Tenant: o.Facts.Tenant, PolicyDigest: o.Facts.PolicyDigest, RulesetDigest: o.Facts.RulesetDigest, TemplateDigest: o.Facts.TemplateDigest, Tier: o.Facts.Tier,
+	}
+	signer := sealer.NewSigner(o.Key, o.Settings.Run, facts)
+	result, err := o.carryOut(ctx, signer)
+	if errors.Is(err, ErrWorkerDied) {
+		o.Recover, o.Last = true, signer.Last()
+		closed, failed := o.wait(context.WithoutCancel(ctx), signer.Handlers())
+		return closed, errors.Join(err, failed)
+	}
+	return result, err
+}
+
+// carryOut runs the sandbox.
+func (o Options) carryOut(ctx context.Context, signer *sealer.Signer) (result Result, err error) {
 	file, err := project.Parse(project.Name, o.Project)
 	if err != nil {
 		return result, err
@@ -106,14 +131,13 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	machine := o.Driver.NewServer(o.Machine)
 	defer func() { err = errors.Join(err, machine.Close()) }()
 	handlers := namespace.Handlers(func() *netpolicy.Policy { return policy })
-	facts := statement.Facts{
-		Tenant: o.Facts.Tenant, PolicyDigest: o.Facts.PolicyDigest, RulesetDigest: o.Facts.RulesetDigest, TemplateDigest: o.Facts.TemplateDigest, Tier: o.Facts.Tier,
-	}
-	for _, more := range []map[string]privsep.Handler{machine.Handlers(), sealer.NewSigner(o.Key, o.Settings.Run, facts).Handlers()} {
-		for name, h := range more {
-			handlers[name] = h
-		}
-	}
+	maps.Copy(handlers, machine.Handlers())
+	maps.Copy(handlers, signer.Handlers())
+	return o.wait(ctx, handlers)
+}
+
+// wait starts a worker that can make these calls, and waits for the run's end.
+func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler) (result Result, err error) {
 	ended := make(chan Result, 1)
 	handlers[callEnded] = privsep.Handle(func(_ context.Context, r Result) (any, []*os.File, error) {
 		select {
@@ -123,11 +147,6 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 			return nil, nil, errors.New("the run ended before")
 		}
 	})
-	return o.wait(ctx, handlers, ended)
-}
-
-// wait starts the worker and waits for the run's end.
-func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler, ended <-chan Result) (result Result, err error) {
 	config, err := configFile(o.Config)
 	if err != nil {
 		return result, err
@@ -136,9 +155,9 @@ func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler, 
 	w := privsep.Worker{
 		Files: []*os.File{config, o.Stdout, o.Stderr}, Stderr: o.Stderr, Memory: workerMemory,
 		Binds:   append(trusted(), confine.Bind{Path: o.Logs, Name: logs, Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}),
-		Prepare: func(uid int) error { return os.Chown(o.Logs, uid, uid) },
+		Prepare: o.giveLogs,
 	}
-	if o.Restored {
+	if o.Restored && !o.Recover {
 		w.Files = append(w.Files, o.Machine.Image.State)
 	}
 	p, err := o.Start(ctx, w, handlers)
@@ -154,11 +173,29 @@ func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler, 
 		case result = <-ended: // it was reported just before
 			return result, nil
 		default:
-			return result, errors.New("the worker ended before the run did")
+			return result, ErrWorkerDied
 		}
 	case <-ctx.Done():
 		return result, context.Cause(ctx)
 	}
+}
+
+// giveLogs makes a uid the owner of the directory of logs, and of the run's log if there is one.
+func (o Options) giveLogs(uid int) error {
+	if err := os.Chown(o.Logs, uid, uid); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(o.Logs) // a worker that was taken over could have left links
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return root.Lchown(path, uid, uid)
+	})
 }
 
 // trusted returns the host's CA certificates, which the gateway needs.

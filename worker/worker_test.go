@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ const (
 type rig struct {
 	options worker.Options
 	trusted note.Verifiers
-	worker  chan *privsep.Process // receives the started worker
+	worker  chan *privsep.Process // receives the started workers
 	out     *os.File
 }
 
@@ -60,7 +61,7 @@ func newRig(t *testing.T, script string) *rig {
 	must(t, err)
 	t.Cleanup(func() { out.Close() })
 	m := vmtest.Describe(t, d, vmtest.Options{})
-	r := &rig{trusted: note.VerifierList(verifier), worker: make(chan *privsep.Process, 1), out: out}
+	r := &rig{trusted: note.VerifierList(verifier), worker: make(chan *privsep.Process, 2), out: out}
 	r.options = worker.Options{
 		Config: worker.Config{
 			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
@@ -193,7 +194,7 @@ func sockets(t *testing.T, pid string) map[string]bool {
 	return all
 }
 
-// TestKilled: when a worker is killed, its VM ends, Run returns an error, and nothing is left but the log.
+// TestKilled: when a worker is killed, its VM ends, another worker closes the record as interrupted, and nothing is left.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sleep 60")
@@ -203,12 +204,57 @@ func TestKilled(t *testing.T) {
 		ended <- err
 	}()
 	p := <-r.worker
-	for len(r.logs(t)) == 0 {
-		time.Sleep(20 * time.Millisecond)
+	for began := time.Now(); !r.executed(t); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the step does not begin")
+		}
 	}
-	must(t, exec.Command("pkill", "-KILL", "-U", strconv.Itoa(p.UID())).Run())
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the worker ended before the run did") {
-		t.Error(err)
+	kill(t, p)
+	r.checkInterrupted(t, <-ended, p)
+}
+
+// TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
+// which that manifest is the segment's only one.
+func TestKilledAfterSigning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sleep 60")
+	start := r.options.Start
+	var signed atomic.Bool
+	r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+		seal := handlers["seal"]
+		handlers["seal"] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
+			manifest, with, err := seal(ctx, body, files)
+			if signed.CompareAndSwap(false, true) {
+				p := <-r.worker
+				kill(t, p)
+				r.worker <- p
+				return nil, nil, errors.New("the worker does not get it")
+			}
+			return manifest, with, err
+		}
+		return start(ctx, w, handlers)
+	}
+	_, err := worker.Run(t.Context(), r.options)
+	r.checkInterrupted(t, err, <-r.worker)
+}
+
+func kill(t *testing.T, p *privsep.Process) {
+	t.Helper()
+	if err := exec.Command("pkill", "-KILL", "-U", strconv.Itoa(p.UID())).Run(); err != nil {
+		t.Errorf("kill the worker: %v", err)
+	}
+}
+
+// checkInterrupted checks what is left of a run whose worker was killed.
+func (r *rig) checkInterrupted(t *testing.T, err error, p *privsep.Process) {
+	t.Helper()
+	if !errors.Is(err, worker.ErrWorkerDied) || err.Error() != worker.ErrWorkerDied.Error() {
+		t.Errorf("the run ended with %v", err)
+	}
+	records := r.records(t)
+	last := records[len(records)-1]
+	if last.Kind != audit.KindRun || last.Lifecycle.Phase != audit.PhaseEnd || last.Lifecycle.Status != audit.StatusInterrupted {
+		t.Errorf("the last record is %+v", last)
 	}
 	if err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Run(); err == nil {
 		t.Error("a process of the worker is left")

@@ -64,6 +64,14 @@ func (s *Signer) Handlers() map[string]privsep.Handler {
 	})}
 }
 
+// Last returns the manifest that was signed last, nil before the first. If the worker ended before it could write it, the
+// record goes on after it nevertheless.
+func (s *Signer) Last() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signed
+}
+
 // sign signs a segment. For the last one that it signed it returns the same manifest again.
 func (s *Signer) sign(seg segment) ([]byte, error) {
 	s.mu.Lock()
