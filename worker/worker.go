@@ -38,7 +38,7 @@ import (
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
-// Config is what a worker needs to know of its run.
+// Config describes a run to its worker.
 type Config struct {
 	Settings sandbox.Settings
 	Facts    audit.Lifecycle // of the run's first event
