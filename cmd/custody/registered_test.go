@@ -125,3 +125,29 @@ func TestRegisteredPolicySet(t *testing.T) {
 	cmd.Process.Kill()
 	cmd.Wait()
 }
+
+// TestRegisteredSources: the commands of a registered project run in the root directory, and those of a file that narrows it
+// do too, although the file is in another one.
+func TestRegisteredSources(t *testing.T) {
+	t.Parallel()
+	const where = `version: 1
+project: %s
+isolation: gvisor
+secrets: {where: {from: 'cmd:%s', deliver: {env: WHERE}}}
+steps: [{name: s, run: 'test "$WHERE" = the-directory-is-/', secrets: [where]}]
+`
+	d := newGVisorDoor(t)
+	d.env = append(d.env, "SUDO_UID=65534")
+	for name, command := range map[string]string{"there": `printf the-directory-is-%s "$PWD"`, "here": "./custody-get"} {
+		file := filepath.Join(d.dir, name+".yaml")
+		d.write(file, fmt.Sprintf(where, name, command))
+		d.must(0, "project", "apply", file)
+	}
+	get := filepath.Join(d.dir, "custody-get")
+	if err := os.WriteFile(get, []byte("#!/bin/sh\necho the-directory-is-/\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.must(0, "run", "--project", "there")
+	d.must(0, "run", "--project", "there", "--policy", "there.yaml", "--trust")
+	d.contains(d.must(125, "run", "--project", "here", "--policy", "here.yaml", "--trust").stderr, "nothing was started")
+}
