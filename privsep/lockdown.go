@@ -109,6 +109,7 @@ func filter() ([]bpf.RawInstruction, error) {
 	rules[unix.SYS_BPF] = seccomp.RefuseOthers(0, []uint32{
 		bpfMapLookup, bpfMapUpdate, bpfMapDelete, bpfMapGetNextKey, bpfGetInfoByFD, bpfMapLookupAndDelete, bpfMapLookupBatch, bpfMapDeleteBatch,
 	}, seccomp.Perm)
-	rules[unix.SYS_SOCKET] = seccomp.RefuseOthers(0, []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}, seccomp.Perm)
+	// No unix sockets: those of the host without a path are reachable in its network namespace.
+	rules[unix.SYS_SOCKET] = seccomp.Sockets(seccomp.Perm, unix.AF_INET, unix.AF_INET6)
 	return seccomp.Filter(rules, lastCall)
 }

@@ -62,6 +62,9 @@ func work(mode string) error {
 	return c.Run(context.Background())
 }
 
+// abstract is a unix socket without a path, which any process in the network namespace could reach.
+const abstract = "@custody-privsep-test"
+
 type attempt struct {
 	Name string
 	PID  int    // of the process that started the worker
@@ -89,7 +92,12 @@ var attempts = map[string]func(pid int, path string) error{
 		_, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 		return err
 	},
-	"a packet socket":        func(int, string) error { _, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); return err },
+	"a packet socket":      func(int, string) error { _, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); return err },
+	"a socket of the host": func(int, string) error { _, err := net.Dial("unix", abstract); return err },
+	"the netlink of nftables": func(int, string) error {
+		_, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
+		return err
+	},
 	"a vsock socket":         func(int, string) error { _, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0); return err },
 	"mark a socket":          markSocket,
 	"a port below 1024":      func(int, string) error { _, err := net.Listen("tcp", "127.0.0.1:999"); return err },
@@ -137,6 +145,11 @@ func TestAttempts(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	l, err := net.Listen("unix", abstract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	p := privseptest.Start(t, privseptest.Worker("work"), nil)
 	for name := range attempts {
 		var got string

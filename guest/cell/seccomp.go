@@ -23,7 +23,7 @@ func filter() ([]bpf.RawInstruction, error) {
 		unix.SYS_CLONE3:  {seccomp.Return(seccomp.NoSys)}, // its flags are in memory, which a filter cannot read; libc falls back to clone
 		unix.SYS_CLONE:   seccomp.RefuseBits(0, seccomp.NewNamespaces, seccomp.Perm),
 		unix.SYS_UNSHARE: seccomp.RefuseBits(0, seccomp.NewNamespaces, seccomp.Perm),
-		unix.SYS_SOCKET:  sockets(),
+		unix.SYS_SOCKET:  seccomp.Sockets(verdictNoAF, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6),
 		// No direct I/O, as on a file system that has none: a direct read into a mapping of a file
 		// writes to the file after the mapping has ended, when no one counts as its writer.
 		unix.SYS_OPENAT:  seccomp.RefuseBits(2, unix.O_DIRECT, verdictInval),
@@ -42,20 +42,4 @@ func setFlags() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETFL, SkipTrue: 1},
 		seccomp.Return(seccomp.Allow),
 	}, seccomp.RefuseBits(2, unix.O_DIRECT, verdictInval)...)
-}
-
-// sockets lets through unix, IPv4 and IPv6 sockets and the routing netlink that
-// libc lists interfaces with; raw packets, vsock, kernel crypto, audit and the rest are not there.
-func sockets() []bpf.Instruction {
-	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: seccomp.OffsetArgs, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 6},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: 2},
-		bpf.LoadAbsolute{Off: seccomp.OffsetArgs + 16, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1},
-		seccomp.Return(verdictNoAF),
-		seccomp.Return(seccomp.Allow),
-	}
 }

@@ -100,6 +100,22 @@ func RefuseOthers(arg uint32, values []uint32, verdict uint32) []bpf.Instruction
 	return append(rule, Return(verdict))
 }
 
+// Sockets returns a rule for socket(2) that allows sockets of these families, and the routing netlink with which programs
+// list interfaces. Raw packets, vsock, kernel crypto, audit and the rest are refused.
+func Sockets(verdict uint32, families ...uint32) []bpf.Instruction {
+	rule := []bpf.Instruction{bpf.LoadAbsolute{Off: OffsetArgs, Size: 4}}
+	for _, f := range families {
+		rule = append(rule, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: f, SkipTrue: 1}, Return(Allow))
+	}
+	return append(rule,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: 3},
+		bpf.LoadAbsolute{Off: OffsetArgs + 16, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1},
+		Return(Allow),
+		Return(verdict),
+	)
+}
+
 // Return returns the instruction that ends a filter with a verdict.
 func Return(verdict uint32) bpf.Instruction { return bpf.RetConstant{Val: verdict} }
 
