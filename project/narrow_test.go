@@ -2,6 +2,7 @@ package project
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,39 @@ func TestNarrowInherits(t *testing.T) {
 	}
 	if _, beyond = narrowed(t, "version: 1\nproject: shop", "version: 1\nisolation: qemu-kvm\nresolvers: ['udp://192.0.2.1']"); len(beyond) != 2 {
 		t.Errorf("%q", beyond)
+	}
+}
+
+// TestNarrowComplete: each field of a file is compared, those that are added later too.
+func TestNarrowComplete(t *testing.T) {
+	base := Limits{}
+	for v, i := reflect.ValueOf(&base).Elem(), 0; i < v.NumField(); i++ {
+		v.Field(i).SetInt(1 << 30)
+	}
+	for i := range reflect.TypeFor[Limits]().NumField() {
+		file := base
+		reflect.ValueOf(&file).Elem().Field(i).SetInt(1<<30 + 1<<20)
+		c := comparison{reader: &reader{}}
+		if c.limits(base, file); len(c.excesses) != 1 {
+			t.Errorf("the limit %s: %v", reflect.TypeFor[Limits]().Field(i).Name, c.excesses)
+		}
+	}
+	for of, want := range map[reflect.Type]string{
+		reflect.TypeFor[Record](): "Mode Files Output",
+		reflect.TypeFor[Files]():  "HashOver ReadOver",
+		reflect.TypeFor[Secret](): "From Deliver Hosts Line Column",
+		reflect.TypeFor[File]():   "SHA256 Version Project Template Isolation Egress Resolvers Secrets Env Anomaly Record Limits Steps",
+		// Narrows of package netpolicy compares these.
+		reflect.TypeFor[netpolicy.Rule](): "Pattern Ports Mode HTTP Addresses Credential Line Column",
+		reflect.TypeFor[netpolicy.HTTP](): "Methods Paths Redact",
+	} {
+		var names []string
+		for i := range of.NumField() {
+			names = append(names, of.Field(i).Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s has the fields %s: compare the new ones when a file narrows a project, and list them here", of, got)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -111,7 +112,11 @@ func (p Projects) logged(ctx context.Context, command string, change func(record
 		entry.Verdict, entry.Reason = audit.Deny, "it failed: "+err.Error()
 		err = errors.Join(err, log.Record(context.WithoutCancel(ctx), *entry))
 	}
-	return errors.Join(err, log.Close())
+	closed := log.Close()
+	if err == nil && closed != nil {
+		return fmt.Errorf("the change is in force, and its access log is not complete in the store yet: %w", closed)
+	}
+	return errors.Join(err, closed)
 }
 
 func caller() registry.Change {
