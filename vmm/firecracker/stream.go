@@ -85,16 +85,20 @@ func (s *stream) connected() error {
 
 // connect tries until the guest accepts the connection or the stream is closed.
 func (s *stream) connect() (net.Conn, error) {
+	var last error
 	for {
 		conn, err := s.try()
 		if err == nil {
 			return conn, nil
 		}
+		if last == nil || s.ctx.Err() == nil { // not that Close cancelled an attempt
+			last = err
+		}
 		select {
 		case <-s.ctx.Done():
-			return nil, fmt.Errorf("connect to the guest: %w", err)
+			return nil, fmt.Errorf("connect to the guest: %w", last)
 		case <-s.gone:
-			return nil, fmt.Errorf("connect to the guest: %w", err)
+			return nil, fmt.Errorf("connect to the guest: %w", last)
 		case <-time.After(connectEvery):
 		}
 	}
