@@ -225,10 +225,14 @@ func (s *Sandbox) diagnose(err error) error {
 	select {
 	case <-s.vm.Done():
 		return fmt.Errorf("%w: %w (%w)", ErrVMDied, s.vm.Err(), err)
-	case <-time.After(50 * time.Millisecond): // the end of the process can be noticed a little later than the end of the channel
+	case <-time.After(diedWithin):
 		return err
 	}
 }
+
+// diedWithin is how much later than the end of its channel the end of a VM can be noticed: on a busy host the kernel takes
+// that long to free its memory. A VM whose channel alone has ended is rare.
+const diedWithin = 3 * time.Second
 
 func (s *Sandbox) post(ctx context.Context, v audit.VM) error {
 	_, err := s.parts.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindVM, VM: &v})

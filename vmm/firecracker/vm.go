@@ -292,7 +292,7 @@ func (v *vm) addCause(err error) error {
 	select {
 	case <-v.done:
 		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
-	case <-time.After(50 * time.Millisecond): // await can notice the end a little later than start sees the broken connection
+	case <-time.After(time.Second): // await can notice the end later than start sees the broken connection, on a busy host
 		return err
 	}
 }

@@ -93,7 +93,7 @@ func (v *vm) addCause(err error) error {
 	select {
 	case <-v.done:
 		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
-	case <-time.After(50 * time.Millisecond): // watch can notice the end a little later than start sees the broken connection
+	case <-time.After(time.Second): // watch can notice the end later than start sees the broken connection, on a busy host
 		return err
 	}
 }
