@@ -48,7 +48,7 @@ func TestTrust(t *testing.T) {
 	d.project("version: 1\nsecrets:\n  key: {from: \"cmd:sh key.sh\", deliver: {env: KEY}}\n")
 	d.write(script, "echo the-owners-value\n")
 	refused("it has not been accepted")
-	d.contains(d.must(0, "trust").stdout, "is trusted", `runs "sh key.sh" on this host`)
+	d.contains(d.must(0, "trust").stdout, "are trusted", `runs "sh key.sh" on this host`)
 	d.contains(d.must(0, "run", "-q", "--secret", "key", "--", "sh", "-c", "echo ${#KEY}").stdout, "16")
 
 	// Neither the file nor the files it names can be replaced.
