@@ -32,6 +32,31 @@ var idioms = compiled([]idiom{
 	{`\bcalls of (language )?models?\b`, "LLM API calls"},
 	{`\blets? nothing (in|out)\b`, "denies"},
 	{`\bkeeps? (no one|nobody) from\b`, "does not prevent"},
+	{`\bno one is asked\b`, "there is no upstream query, does not ask"},
+	{`\bfor want of\b`, "without, because of a lack of"},
+	{`\bone a line\b`, "one per line"},
+	{`\bdoes not hold any more\b`, "is no longer valid"},
+	{`\bit is not said (which|what|who)\b`, "name what is missing"},
+})
+
+// pageIdioms are refused in pages only: other texts use some of these words in another sense.
+var pageIdioms = compiled([]idiom{
+	{`\bas it is now\b`, "its present contents"},
+	{`\bsays\b`, "states, names, prints, shows, reports"},
+	{`\b(goes|went) on\b`, "continues; is live"},
+	{`\blooked at\b`, "examined, checked"},
+	{`\bput (back|together)\b`, "restored; combined"},
+	{`\bstands (in|on|behind|beside|there|as)\b`, "is in; covers; follows"},
+	{`\bthe walls\b|\bwall [1-5]\b`, "layer"},
+	{`\b(is|are|was|were) taken over\b`, "compromised"},
+	{`\bby turns\b`, "alternately"},
+	{`\bbut for\b`, "except"},
+	{`\bat the (most|least)\b`, "at most, at least"},
+	{`\b(he|him|his|himself)\b`, "name the actor"},
+	{`\btake (it|them) along\b`, "copy"},
+	{`\ball else\b`, "everything else, the rest"},
+	{`\bgood for\b`, "valid for"},
+	{`\bits word\b`, "its claim"},
 })
 
 // commentIdioms are refused in comments only.
@@ -87,7 +112,7 @@ func TestIdioms(t *testing.T) {
 			if strings.HasPrefix(line, "    ") {
 				continue
 			}
-			for _, idiom := range idioms {
+			for _, idiom := range append(slices.Clip(idioms), pageIdioms...) {
 				if word := idiom.FindString(line); word != "" {
 					t.Errorf("%s:%d: %q: write: %s", name, i+1, word, idiom.instead)
 				}

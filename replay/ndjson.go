@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// NDJSON writes the exact bytes of the records of the kinds and the time that opt has, one a line. An erased record is an object with
+// NDJSON writes the exact bytes of the records of the kinds and the time that opt has, one per line. An erased record is an object with
 // its leaf hash, and has no kind. A row that is marked is an object with its mark and the record within; one that is not what was signed is written whatever its kind and time.
 func NDJSON(w io.Writer, rows Rows, opt Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)

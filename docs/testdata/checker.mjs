@@ -1828,7 +1828,7 @@ var Check = class {
   #add(name2, outcome, text, facts = []) {
     this.report.steps.push({ name: name2, outcome, text, facts });
   }
-  /** Whom to believe: the reader's keys, or for want of them what came with the answer. */
+  /** Decides which keys to trust: the reader's, or without any those that came with the answer. */
   async #keys() {
     this.#at = "manifest";
     const witnesses = await Promise.all(this.trust.witnesses.map(parseKey));

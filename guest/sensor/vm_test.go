@@ -25,7 +25,7 @@ func sumOf(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// lines renders events shortly, one a line, so that a test can name what it expects.
+// lines renders events shortly, one per line, so that a test can name what it expects.
 func lines(events []audit.Event, kind audit.Kind) []string {
 	var out []string
 	for _, e := range events {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent over Anthropic's Messages API, streamed. It knows no key, only a placeholder.
+"""An agent over Anthropic's Messages API, streamed. It has no key, only a placeholder.
 
 usage: agent_anthropic.py PROMPT
 environment: ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, MODEL

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent over OpenAI's Chat Completions API, or any that is compatible. It knows no key, only a placeholder.
+"""An agent over OpenAI's Chat Completions API, or a compatible one. It has no key, only a placeholder.
 
 usage: agent_openai.py PROMPT
 environment: OPENAI_BASE_URL (with /v1), OPENAI_API_KEY, MODEL

@@ -1,4 +1,4 @@
-"""A stand-in for an agent: it reads, thinks in a child process, writes, commits."""
+"""Simulates an agent: it reads, computes in a child process, writes and commits."""
 
 import hashlib
 import subprocess

@@ -24,7 +24,7 @@ type Sample struct {
 	export.Event
 }
 
-// payloads are records without an envelope, one a line: name, observer, payload.
+// payloads are records without an envelope, one per line: name, observer, payload.
 const payloads = `
 run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","project":"shop","template":"base","template_digest":"sha256-80cceae6","project_digest":"sha256-3f7c1e90","project_version":3,"project_author":"ann","narrowing_digest":"sha256-5be8d201","policy_digest":"sha256-9be7a0fe","ruleset_digest":"d7887628","tier":"qemu-tcg","tier_note":"software emulation","mode":"strict","version":"1.0.0","host":"vm-host-1","steps":["setup","agent"],"secrets":["git=vault"]}}
 run/done host {"kind":"run","lifecycle":{"phase":"end","exit_code":0,"status":"done","duration_ns":4000000000}}

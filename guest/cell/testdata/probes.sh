@@ -35,7 +35,7 @@ absent() {
 	ok "$name"
 }
 
-# syscall NAME NUMBER ARGS: the call must fail, and not for want of a better argument.
+# syscall NAME NUMBER ARGS: the call must fail, and for another reason than an invalid argument.
 syscall() {
 	name=$1
 	shift

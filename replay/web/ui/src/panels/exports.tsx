@@ -10,7 +10,7 @@ import { Runs } from "./reports";
 import { can, Choice, Needs } from "./shared";
 
 const formats: [id: string, title: string, about: string, oneRun: boolean][] = [
-  ["ndjson", "NDJSON", "the exact records, one a line", false], ["csv", "CSV", "for a spreadsheet", false], ["ocsf", "OCSF", "for a SIEM, OCSF 1.8", false], ["ecs", "ECS", "for Elastic", false],
+  ["ndjson", "NDJSON", "the exact records, one per line", false], ["csv", "CSV", "for a spreadsheet", false], ["ocsf", "OCSF", "for a SIEM, OCSF 1.8", false], ["ecs", "ECS", "for Elastic", false],
   ["cef", "CEF", "for a SIEM with line-based input", false], ["asciicast", "asciicast", "terminal output for asciinema", true], ["perfetto", "Perfetto", "a trace for a trace viewer", true],
 ];
 

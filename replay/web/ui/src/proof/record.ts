@@ -137,7 +137,7 @@ class Check {
     this.report.steps.push({ name, outcome, text, facts });
   }
 
-  /** Whom to believe: the reader's keys, or for want of them what came with the answer. */
+  /** Decides which keys to trust: the reader's, or without any those that came with the answer. */
   async #keys(): Promise<void> {
     this.#at = "manifest";
     const witnesses = await Promise.all(this.trust.witnesses.map(parseKey));
