@@ -79,7 +79,7 @@ func TestNotes(t *testing.T) {
 		{"not both", []string{run, "x", "--seq", "1", "--at", "+1s"}}, {"withdrawn before", []string{run, "x", "--withdraw", one}},
 		{"no such note", []string{run, "x", "--withdraw", "a-1:7"}}, {"4097 bytes", []string{run, strings.Repeat("x", 4097)}},
 		{"no such run", []string{"r-nothing", "x"}}, {"takes no notes", []string{strings.Split(one, ":")[0], "x"}},
-		{"with nothing else", []string{run, "x", "--withdraw", two, "-t", "y"}},
+		{"allows no other flag", []string{run, "x", "--withdraw", two, "-t", "y"}},
 	} {
 		said := d.must(exitFailed, append([]string{"note"}, tc.args...)...)
 		d.contains(said.stderr, tc.why)

@@ -145,10 +145,10 @@ func TestFsckRolledBack(t *testing.T) {
 	copyStates(t, old, h.Dir)
 	outcome("put back", fsckCmd{}, 0)
 	outcome("put back", fsckCmd{Since: first}, 0)
-	outcome("put back", fsckCmd{Since: second}, 1, "log-rolled-back: compared with the given checkpoint: ", "hint: newer data is gone")
+	outcome("put back", fsckCmd{Since: second}, 1, "log-rolled-back: compared with the given checkpoint: ", "hint: this host has lost newer data")
 	outcome("put back, JSON", fsckCmd{Since: second, JSON: true}, 1, `"name":"log-rolled-back"`, `"hint":"newer data`)
 	for _, name := range []string{"all", vkey, policy} {
-		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: compared with witness witness.example at http://"+address, "hint: newer data is gone")
+		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: compared with witness witness.example at http://"+address, "hint: this host has lost newer data")
 	}
 	outcome("an unknown witness", fsckCmd{Witness: []string{"witness.other+12345678+AAAA"}}, 2, "is not in log.witnesses")
 	outcome("no checkpoint", fsckCmd{Since: policy}, 1, "hint: use a checkpoint of this host's log")
