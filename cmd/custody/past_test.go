@@ -94,7 +94,7 @@ func TestRewrittenPast(t *testing.T) {
 	}
 	other.must(0, "verify", out.Name(), "--key", hostKey) // it is signed and in the log: see docs/verify.md
 	other.contains(other.must(66, append([]string{"verify", out.Name(), "--detailed"}, auditor...)...).stderr, "first witnessed")
-	other.contains(other.must(65, append([]string{"verify", out.Name(), "--detailed", "--since", kept}, auditor...)...).stderr, "younger than it says")
+	other.contains(other.must(65, append([]string{"verify", out.Name(), "--detailed", "--since", kept}, auditor...)...).stderr, "younger than it states")
 	other.must(0, append([]string{"verify", bundle, "--since", kept}, auditor...)...)
 
 	// The same witness with its eyes open.

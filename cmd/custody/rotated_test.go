@@ -107,7 +107,7 @@ func TestReportAfterRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.must(0, "report", "-f", "soc2", first, "-o", "before")
-	d.contains(d.must(0, "key", "rotate").stderr, "verify with the old key only", "stolen")
+	d.contains(d.must(0, "key", "rotate").stderr, "verify only with the old key", "stolen")
 	next := key("new.pub")
 	sampleruns.Record(t, d.home, sampleruns.Review())
 	second := d.runs()[0].ID

@@ -75,7 +75,7 @@ func TestNoGrant(t *testing.T) {
 	s := newOIDC(t, nil)
 	c := newClient(t)
 	code, _, body := get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, "/"), "eve"))
-	if e := s.log.last(t); code != 403 || !strings.Contains(body, "nothing is granted") || e.Who != "eve" || e.Reason != "no-grant" {
+	if e := s.log.last(t); code != 403 || !strings.Contains(body, "has no grants") || e.Who != "eve" || e.Reason != "no-grant" {
 		t.Errorf("%d %s, recorded %+v", code, body, e)
 	}
 	if code, _, _ := get(t, c, s.base+"/api/v1/viewer/r-1"); code != 401 {
