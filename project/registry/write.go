@@ -91,9 +91,11 @@ func (r Registry) Withdraw(ctx context.Context, name string, by Change, record f
 
 // lock makes the registry's directory, if needed, locks it, and removes what a killed process left.
 func (r Registry) lock(ctx context.Context) (unlock func(), err error) {
-	if err := os.Mkdir(r.Dir, 0o700); err == nil {
+	err = os.Mkdir(r.Dir, 0o700)
+	if err == nil {
 		err = durable.SyncDir(filepath.Dir(r.Dir))
-	} else if !errors.Is(err, fs.ErrExist) {
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the directory of registered projects: %w", err)
 	}
 	if err := r.checkOwner(r.Dir); err != nil {
