@@ -146,7 +146,7 @@ func TestFsckRolledBack(t *testing.T) {
 	outcome("put back", fsckCmd{}, 0)
 	outcome("put back", fsckCmd{Since: first}, 0)
 	outcome("put back", fsckCmd{Since: second}, 1, "log-rolled-back: compared with the given checkpoint: ", "hint: this host has lost newer data")
-	outcome("put back, JSON", fsckCmd{Since: second, JSON: true}, 1, `"name":"log-rolled-back"`, `"hint":"newer data`)
+	outcome("put back, JSON", fsckCmd{Since: second, JSON: true}, 1, `"name":"log-rolled-back"`, `"hint":"this host has lost newer data`)
 	for _, name := range []string{"all", vkey, policy} {
 		outcome("put back", fsckCmd{Witness: []string{name}}, 1, "log-rolled-back: compared with witness witness.example at http://"+address, "hint: this host has lost newer data")
 	}
