@@ -53,12 +53,15 @@ func (d *door) canLimitDiskByGroup() string {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	d.start(cmd)
 	eventually(d.T, "started or refused", func() bool {
-		return strings.Contains(out.String(), "ready") || strings.Contains(errs.String(), "limits.disk_rate: ")
+		return strings.Contains(out.String(), "ready") || strings.Contains(errs.String(), "limits.disk_rate")
 	})
 	if _, reason, refused := strings.Cut(errs.String(), "limits.disk_rate: "); refused {
 		cmd.Wait()
 		reason, _, _ = strings.Cut(reason, "\n")
 		return reason
+	}
+	if errs.String() != "" {
+		d.Fatal(errs.String())
 	}
 	limits := 0
 	for _, c := range below(cmd.Process.Pid) {

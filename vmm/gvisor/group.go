@@ -45,6 +45,7 @@ func newGroup(name string, cpus int, memory int64) (*group, error) {
 		var noSwap int64
 		g.v2, err = cgroup2.NewManager(cgroupRoot, g.path, &cgroup2.Resources{
 			Memory: &cgroup2.Memory{Max: &limit, Swap: &noSwap}, Pids: &cgroup2.Pids{Max: pids}, CPU: &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &period)},
+			IO: &cgroup2.IO{}, // for limitDisk
 		})
 	} else {
 		g.v1, err = cgroup1.New(cgroup1.StaticPath(g.path), &specs.LinuxResources{
