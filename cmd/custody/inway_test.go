@@ -244,7 +244,7 @@ func TestFullOutput(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = out, &said
 		cmd.Run()
 		out.Close()
-		if cmd.ProcessState.ExitCode() == 0 || !strings.Contains(said.String(), "no space left") || !strings.Contains(said.String(), "where /dev/stdout leads") {
+		if cmd.ProcessState.ExitCode() == 0 || !strings.Contains(said.String(), "no space left") || !strings.Contains(said.String(), "free space for /dev/stdout") {
 			t.Errorf("%v: %v: %s", args, cmd.ProcessState, said.String())
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -119,6 +120,9 @@ func TestRegisteredPolicySet(t *testing.T) {
 	set(125, "version: 1\negress:\n- {allow: a.example.org}\n", "no rule allows this destination")
 	set(0, "version: 1\negress:\n- {allow: a.example.com}\n", "generation 3")
 	d.contains(d.must(125, "run", "--project", "shop").stderr, "the project shop was withdrawn by root")
+	for d.custody("timeline", "last").code != 0 { // the store gets a live run's first segment after a second
+		time.Sleep(50 * time.Millisecond)
+	}
 	if l := d.began("last"); l.ProjectVersion != 1 {
 		t.Errorf("%+v", l)
 	}

@@ -476,6 +476,10 @@ func TestHostDoesNotBecomeARouter(t *testing.T) {
 					must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix(addrs[2])), Gw: via.AsSlice()}))
 				}
 				must(t, host.in(func() error {
+					// A new namespace can have the settings of a machine that forwards.
+					if err := (sysctls{"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0"}).set(); err != nil {
+						return err
+					}
 					return sysctls{map[string]string{"ipv4": "ipv6/conf/all/forwarding", "ipv6": "ipv4/ip_forward"}[family]: other}.set()
 				}))
 				before := hostState(t, host)

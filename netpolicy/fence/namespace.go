@@ -200,14 +200,14 @@ func (n *Namespace) listen(ctx context.Context, network, address string) (*os.Fi
 		return errors.Join(err, set)
 	}}
 	switch network {
-	case "udp4", "udp6":
+	case "udp", "udp4", "udp6":
 		c, err := config.ListenPacket(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		defer c.Close()
 		return c.(*net.UDPConn).File()
-	case "tcp4", "tcp6":
+	case "tcp", "tcp4", "tcp6":
 		l, err := config.Listen(ctx, network, address)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -103,7 +104,20 @@ func (d *Driver) spawn(m vmm.Machine) (s *spawned, e ends, err error) {
 	if s.process, err = j.start(); err != nil {
 		return s, e, err
 	}
-	return s, e, s.cgroup.Add(s.process.handle.Pid)
+	if err = s.cgroup.Add(s.process.handle.Pid); err != nil {
+		err = s.addCause(err)
+	}
+	return s, e, err
+}
+
+// addCause adds to an error how QEMU ended, if it did.
+func (s *spawned) addCause(err error) error {
+	select {
+	case <-s.Waited():
+		return fmt.Errorf("%w: qemu ended by itself: %s%s (%w)", vmm.ErrDied, s.End(), s.Quote(), err)
+	case <-time.After(50 * time.Millisecond): // its end can be noticed a little later than its effects
+		return err
+	}
 }
 
 // maxState bounds the size of a machine's device state, which is far smaller.
