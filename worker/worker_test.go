@@ -154,11 +154,7 @@ func TestPrivileges(t *testing.T) {
 		ended <- err
 	}()
 	p := <-r.worker
-	for began := time.Now(); !r.executed(t); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("the step does not begin")
-		}
-	}
+	r.awaitExec(t)
 	out, err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Output()
 	must(t, err)
 	pid := strings.TrimSpace(string(out))
@@ -204,11 +200,7 @@ func TestKilled(t *testing.T) {
 		ended <- err
 	}()
 	p := <-r.worker
-	for began := time.Now(); !r.executed(t); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("the step does not begin")
-		}
-	}
+	r.awaitExec(t)
 	kill(t, p)
 	r.checkInterrupted(t, <-ended, p)
 }
@@ -258,6 +250,16 @@ func (r *rig) checkInterrupted(t *testing.T, err error, p *privsep.Process) {
 	}
 	if err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Run(); err == nil {
 		t.Error("a process of the worker is left")
+	}
+}
+
+// awaitExec waits until the log has an exec.
+func (r *rig) awaitExec(t *testing.T) {
+	t.Helper()
+	for began := time.Now(); !r.executed(t); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the step does not begin")
+		}
 	}
 }
 
