@@ -68,7 +68,7 @@ type Options struct {
 	Driver  *qemu.Driver
 	Machine vmm.Machine // without its TAP
 	Key     note.Signer
-	Logs    string // directory in which the worker makes the run's log; the worker's uid becomes its owner
+	Logs    string // directory in which the worker makes the run's log; the worker's uid owns both until it has ended
 	// Stdout and Stderr receive the redacted output of the steps, Stderr also the worker's messages.
 	Stdout, Stderr *os.File
 	// Start starts the worker: a program that calls Main.
@@ -164,7 +164,8 @@ func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler) 
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
+	// The uid can belong to another process later, which must not own the log.
+	defer func() { err = errors.Join(err, p.Close(), o.giveLogs(os.Geteuid())) }()
 	select {
 	case result = <-ended:
 		return result, nil

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +96,16 @@ func must(t *testing.T, err error) {
 func (r *rig) records(t *testing.T) (all []audit.Record) {
 	t.Helper()
 	dir := filepath.Join(r.options.Logs, testRun)
+	must(t, filepath.WalkDir(r.options.Logs, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid != 0 {
+			t.Errorf("%s belongs to uid %d after the worker's end", path, info.Sys().(*syscall.Stat_t).Uid)
+		}
+		return err
+	}))
 	e, err := proof.OpenDir(dir)
 	must(t, err)
 	defer e.Close()

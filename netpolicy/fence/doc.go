@@ -10,9 +10,12 @@
 //
 // There are two packet filters. The first consists of eBPF programs on TCX or clsact, the gates, which belong to the
 // devices. A gate passes each packet to a program of the policy (a tail call), which passes allowed packets and marks
-// them with a random number that the guest does not have. The kernel empties the table of those programs when this
+// them with a random number that the guest does not have. The kernel empties the table of those programs when the Fence's
 // process ends, and a gate without a program drops all packets. The second filter is an nftables table in the namespace
 // that drops packets without the mark, whatever the state of the programs.
+//
+// Only a Namespace needs privileges. The Fence, which enforces a policy with the programs' maps, can be in another process
+// (Open).
 //
 // The namespace has no name and no mount: only descriptors refer to it, so the kernel removes it with its TAP, links,
 // tables and programs when the last process with such a descriptor has ended.

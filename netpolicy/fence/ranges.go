@@ -40,8 +40,8 @@ func rangeKey(p netip.Prefix, port netpolicy.Port) programsRangeKey {
 	return programsRangeKey{Bits: 32 + uint32(p.Bits()), Proto: t.Proto, Family: t.Family, Port: t.Port, Addr: t.Addr}
 }
 
-// setRanges replaces the programs' table of ranges, which make makes. If that fails the table is empty.
-func (b *permitTable) setRanges(policy *netpolicy.Policy, make func(n int) (*ebpf.Map, error)) error {
+// setRanges replaces the programs' table of ranges by one that newTable makes. If that fails the table is empty.
+func (b *permitTable) setRanges(policy *netpolicy.Policy, newTable func(entries int) (*ebpf.Map, error)) error {
 	before := b.ranges
 	b.ranges = map[uint32]bool{}
 	table := rangesOf(policy, b.rangePermit)
@@ -51,7 +51,7 @@ func (b *permitTable) setRanges(policy *netpolicy.Policy, make func(n int) (*ebp
 		}
 		return b.noRanges(nil)
 	}
-	fresh, err := make(len(table))
+	fresh, err := newTable(len(table))
 	if err != nil {
 		return b.noRanges(err)
 	}
