@@ -91,8 +91,8 @@ const workerMemory = 256 << 20
 // another error.
 var ErrWorkerDied = errors.New("the worker ended before the run did")
 
-// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If the worker dies, the VM
-// ends, and another worker closes the record.
+// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If the worker dies, or
+// ctx is done, which ends the worker, the VM ends and another worker closes the record.
 func Run(ctx context.Context, o Options) (Result, error) {
 	facts := statement.Facts{
 		Tenant: o.Facts.Tenant, PolicyDigest: o.Facts.PolicyDigest, RulesetDigest: o.Facts.RulesetDigest, TemplateDigest: o.Facts.TemplateDigest, Tier: o.Facts.Tier,
@@ -177,7 +177,7 @@ func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler) 
 			return result, ErrWorkerDied
 		}
 	case <-ctx.Done():
-		return result, context.Cause(ctx)
+		return result, fmt.Errorf("%w: %w", ErrWorkerDied, context.Cause(ctx))
 	}
 }
 

@@ -160,11 +160,7 @@ func TestRun(t *testing.T) {
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sleep 5")
-	ended := make(chan error, 1)
-	go func() {
-		_, err := worker.Run(t.Context(), r.options)
-		ended <- err
-	}()
+	ended := r.start(t.Context())
 	p := <-r.worker
 	r.awaitExec(t)
 	out, err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Output()
@@ -206,15 +202,23 @@ func sockets(t *testing.T, pid string) map[string]bool {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sleep 60")
-	ended := make(chan error, 1)
-	go func() {
-		_, err := worker.Run(t.Context(), r.options)
-		ended <- err
-	}()
+	ended := r.start(t.Context())
 	p := <-r.worker
 	r.awaitExec(t)
 	kill(t, p)
-	r.checkInterrupted(t, <-ended, p)
+	r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error(), p)
+}
+
+// TestCancelled: when the caller gives up, the record is closed as interrupted, too.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sleep 60")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := r.start(ctx)
+	p := <-r.worker
+	r.awaitExec(t)
+	cancel()
+	r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error()+": context canceled", p)
 }
 
 // TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
@@ -239,7 +243,7 @@ func TestKilledAfterSigning(t *testing.T) {
 		return start(ctx, w, handlers)
 	}
 	_, err := worker.Run(t.Context(), r.options)
-	r.checkInterrupted(t, err, <-r.worker)
+	r.checkInterrupted(t, err, worker.ErrWorkerDied.Error(), <-r.worker)
 }
 
 func kill(t *testing.T, p *privsep.Process) {
@@ -250,9 +254,9 @@ func kill(t *testing.T, p *privsep.Process) {
 }
 
 // checkInterrupted checks what is left of a run whose worker was killed.
-func (r *rig) checkInterrupted(t *testing.T, err error, p *privsep.Process) {
+func (r *rig) checkInterrupted(t *testing.T, err error, want string, p *privsep.Process) {
 	t.Helper()
-	if !errors.Is(err, worker.ErrWorkerDied) || err.Error() != worker.ErrWorkerDied.Error() {
+	if !errors.Is(err, worker.ErrWorkerDied) || err.Error() != want {
 		t.Errorf("the run ended with %v", err)
 	}
 	records := r.records(t)
@@ -263,6 +267,16 @@ func (r *rig) checkInterrupted(t *testing.T, err error, p *privsep.Process) {
 	if err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Run(); err == nil {
 		t.Error("a process of the worker is left")
 	}
+}
+
+// start begins the run, and returns the channel that receives its error.
+func (r *rig) start(ctx context.Context) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := worker.Run(ctx, r.options)
+		ended <- err
+	}()
+	return ended
 }
 
 // awaitExec waits until the log has an exec.
