@@ -258,6 +258,14 @@ func Decode(body []byte, into any) error {
 	return nil
 }
 
+// Server carries out calls of another process.
+type Server interface {
+	// Handlers returns the calls.
+	Handlers() map[string]Handler
+	// Close ends what they have started, and returns when nothing of it is left. Later calls fail.
+	Close() error
+}
+
 // Handle returns a handler that decodes the body of a call into T. It accepts no files.
 func Handle[T any](do func(ctx context.Context, args T) (result any, with []*os.File, err error)) Handler {
 	return func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {

@@ -22,7 +22,6 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/qemu"
 )
 
 // logs is the directory of logs in the worker's root directory.
@@ -93,6 +92,10 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if w.redactor, err = pattern.NewRedactor(w.config.TagKey); err != nil {
 		return result, err
 	}
+	driver, err := remoteDriver(w.config.Facts.Tier, w.conn)
+	if err != nil {
+		return result, err
+	}
 	network, err := w.openNetwork(ctx)
 	if err != nil {
 		return result, err
@@ -104,7 +107,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 		return result, fmt.Errorf("make the run's log: %w", err)
 	}
 	w.record.Recorder, w.record.log = audit.NewRecorder(log, w.redactor), log
-	ended := w.carryOut(ctx, network)
+	ended := w.carryOut(ctx, driver, network)
 	closing := wal.Sealed
 	if ended.Status == audit.StatusInterrupted {
 		closing = wal.Interrupted
@@ -152,13 +155,13 @@ func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
 func (w *worker) notice(text string) { fmt.Fprintln(w.stderr, "custody: "+text) }
 
 // carryOut runs the steps in the sandbox.
-func (w *worker) carryOut(ctx context.Context, network *egress.Network) sandbox.Result {
+func (w *worker) carryOut(ctx context.Context, driver vmm.Driver, network *egress.Network) sandbox.Result {
 	plan := sandbox.Plan{Time: w.config.Time, Facts: w.config.Facts}
 	for _, s := range w.config.Steps {
 		plan.Steps = append(plan.Steps, sandbox.Step{Name: s.Name, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Stdout: w.stdout, Stderr: w.stderr})
 	}
 	parts := sandbox.Parts{
-		Driver: qemu.NewRemote(w.conn, w.config.KVM), Image: vmm.Image{State: w.state}, Network: network,
+		Driver: driver, Image: vmm.Image{State: w.state}, Network: network,
 		Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
 	}
 	return sandbox.Run(ctx, parts, w.config.Settings, plan, func(*sandbox.Sandbox) {})

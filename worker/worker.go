@@ -1,9 +1,9 @@
 // Package worker runs one sandbox in a process without privileges, which parses everything that the guest and the network
-// send: the channel to the guest, QEMU's monitor, DNS queries, and what the gateway proxies. It redacts and writes the run's log.
+// send: the channel to the guest, the monitor of its VM, DNS queries, and what the gateway proxies. It redacts and writes the run's log.
 //
 //	Run (root)                                             Main (worker: a uid of its own, no capabilities)
 //	  fence.Namespace  <---- sockets, uplink ------------    fence.Fence, egress.Network
-//	  qemu.Server      <---- start, end -----------------    qemu.Remote, sandbox.Run
+//	  Driver's Server  <---- start, end -----------------    the tier's Remote, sandbox.Run
 //	  sealer.Signer    <---- sign a segment -------------    sealer.Remote, wal.Log, audit.Recorder
 //	                                 privsep
 //
@@ -35,19 +35,17 @@ import (
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
-	"github.com/custody-project/custody/vmm/qemu"
 )
 
 // Config describes a run to its worker.
 type Config struct {
 	Settings sandbox.Settings
-	Facts    audit.Lifecycle // of the run's first event
+	Facts    audit.Lifecycle // of the run's first event; their tier is the machine's
 	Mode     wal.Mode
 	Project  []byte // the project file, for its policy and resolvers
 	Steps    []Step
 	Time     time.Duration // limit of the run
 	TagKey   []byte        // of the redactor
-	KVM      bool          // the machine uses hardware virtualization
 	Restored bool          // the machine is restored from a snapshot
 	// Recover makes the worker close the record of one that ended before it did. Last is the manifest that was signed last.
 	Recover bool
@@ -65,7 +63,7 @@ type Step struct {
 // Options are what the privileged process needs, in addition to the worker's configuration.
 type Options struct {
 	Config
-	Driver  *qemu.Driver
+	Driver  Driver
 	Machine vmm.Machine // without its TAP
 	Key     note.Signer
 	Logs    string // directory in which the worker makes the run's log; the worker's uid owns both until it has ended

@@ -38,12 +38,12 @@ type Server struct {
 	machine vmm.Machine
 
 	mu      sync.Mutex // guards started and process
-	started bool
-	process *spawned // nil before the start
+	started bool       // or closed: there is no further start
+	process *spawned   // nil before the start
 }
 
-// NewServer returns the server of a machine, whose files stay open until Close.
-func (d *Driver) NewServer(m vmm.Machine) *Server { return &Server{driver: d, machine: m} }
+// NewServer returns the Server of a machine, whose files stay open until Close.
+func (d *Driver) NewServer(m vmm.Machine) privsep.Server { return &Server{driver: d, machine: m} }
 
 // Handlers returns the calls of a Remote.
 func (s *Server) Handlers() map[string]privsep.Handler {
@@ -108,7 +108,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.process
-	s.process = nil
+	s.started, s.process = true, nil
 	if p == nil {
 		return nil
 	}

@@ -75,7 +75,7 @@ func bash(ctx context.Context, vm vmm.VM, script string) (string, error) {
 }
 
 // newServer starts a worker and the server of its machine.
-func newServer(t *testing.T) (*qemu.Server, *privsep.Process) {
+func newServer(t *testing.T) (privsep.Server, *privsep.Process) {
 	t.Helper()
 	d, err := qemu.New(false)
 	if err != nil {
