@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote"
 	"golang.org/x/sys/unix"
 )
 
@@ -182,16 +183,13 @@ func libraryDirs() []string {
 // for example in a broken KVM, ends only when the call returns.
 const killTimeout = 10 * time.Second
 
-// errStuck means that a killed process has not ended within killTimeout.
-var errStuck = errors.New("does not end after SIGKILL: a system call hangs")
-
 // kill ends the process and waits until it has been reaped.
 func (p *process) kill() error {
 	err := p.handle.Kill()
 	select {
 	case <-p.waited:
 	case <-time.After(killTimeout):
-		return fmt.Errorf("process %d %w", p.handle.Pid, errStuck)
+		return fmt.Errorf("process %d %w", p.handle.Pid, remote.ErrStuck)
 	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/remote"
 )
 
 // Driver starts microvm machines. Its methods may be called concurrently.
@@ -100,17 +101,9 @@ func (v *vm) addCause(err error) error {
 
 // qemuProcess is what a vm needs of QEMU's process, which can belong to another process of Custody.
 type qemuProcess interface {
-	// Kill begins to end it.
-	Kill()
-	// Waited is closed when it has ended; End then describes how.
-	Waited() <-chan struct{}
-	End() string
-	// Quote returns the end of its standard error, as a suffix for an error.
-	Quote() string
+	remote.Process
 	// Settle reports that the machine is up, after which QEMU can open no more files for writing.
 	Settle()
-	// Remove ends it and returns when it and what it used have been removed.
-	Remove() error
 }
 
 // vm implements vmm.VM.
@@ -492,7 +485,7 @@ func (v *vm) cleanUp() error {
 	v.destroyed = true
 	v.mu.Unlock()
 	err := v.process.Remove()
-	if errors.Is(err, errStuck) {
+	if errors.Is(err, remote.ErrStuck) {
 		v.closeEnds()
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,7 +52,7 @@ func TestStuckProcess(t *testing.T) {
 	set("freezer.state", "FROZEN")
 
 	began := time.Now()
-	if err := v.Destroy(t.Context()); !errors.Is(err, errStuck) || time.Since(began) > 2*killTimeout {
+	if err := v.Destroy(t.Context()); !errors.Is(err, remote.ErrStuck) || time.Since(began) > 2*killTimeout {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	ok(t, confine.Sweep())

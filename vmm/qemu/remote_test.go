@@ -104,7 +104,7 @@ func TestRemote(t *testing.T) {
 	if _, err := worker.Call(t.Context(), "bash", "echo $((6*7)); cat /etc/hostname", &out); err != nil || !strings.HasPrefix(out, "42\n") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if _, err := worker.Call(t.Context(), "start", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "was started already") {
+	if _, err := worker.Call(t.Context(), "start", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "was started or removed already") {
 		t.Errorf("a second machine: %v", err)
 	}
 	if _, err := worker.Call(t.Context(), "destroy", struct{}{}, nil); err != nil {

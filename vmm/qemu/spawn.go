@@ -11,6 +11,7 @@ import (
 
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote"
 )
 
 // spawned is QEMU's process with what confines it. It needs privileges; the vm, which communicates with QEMU, does not.
@@ -136,27 +137,27 @@ func maxFileSize(m vmm.Machine) (int64, error) {
 	return max(size, info.Size()), nil
 }
 
-// Kill implements qemuProcess. An error means that the process has ended.
+// Kill implements remote.Process. An error means that the process has ended.
 func (s *spawned) Kill() { _ = s.process.handle.Kill() }
 
-// Waited implements qemuProcess.
+// Waited implements remote.Process.
 func (s *spawned) Waited() <-chan struct{} { return s.process.waited }
 
-// End implements qemuProcess.
+// End implements remote.Process.
 func (s *spawned) End() string { return s.process.state.String() }
 
-// Quote implements qemuProcess.
+// Quote implements remote.Process.
 func (s *spawned) Quote() string { return s.stderr.Quote() }
 
 // Settle implements qemuProcess.
 func (s *spawned) Settle() { s.process.opens.close() }
 
-// Remove implements qemuProcess. Any part may be missing.
+// Remove implements remote.Process. Any part may be missing.
 func (s *spawned) Remove() error {
 	var errs []error
 	if s.process != nil {
 		err := s.process.kill()
-		if errors.Is(err, errStuck) {
+		if errors.Is(err, remote.ErrStuck) {
 			// It keeps its uid and its control group. Sweep removes them after it has ended.
 			s.stderr.Close()
 			s.uid.Abandon()
