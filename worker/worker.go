@@ -125,7 +125,8 @@ func (o Options) carryOut(ctx context.Context, signer *sealer.Signer) (result Re
 			return result, fmt.Errorf("the sandbox's network: %w", err)
 		}
 	}
-	o.Machine.Tap, o.Machine.DiskRate = namespace.Tap(), file.Limits.DiskRate
+	o.Machine.Tap, o.Machine.HashOver = namespace.Tap(), o.Settings.Files.HashOver
+	o.Machine.DiskRate, o.Machine.NetworkRate = file.Limits.DiskRate, file.Limits.NetworkRate
 	machine := o.Driver.NewServer(o.Machine)
 	defer func() { err = errors.Join(err, machine.Close()) }()
 	handlers := namespace.Handlers(func() *netpolicy.Policy { return policy })

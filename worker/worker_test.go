@@ -26,8 +26,8 @@ import (
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/privsep/privseptest"
 	"github.com/custody-project/custody/sandbox"
-	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/vmtest"
 	"github.com/custody-project/custody/worker"
 )
@@ -49,10 +49,27 @@ type rig struct {
 	out     *os.File
 }
 
-func newRig(t *testing.T, script string) *rig {
-	t.Helper()
-	d, err := qemu.New(false)
+// driver starts the machines of a tier in tests and in workers.
+type driver interface {
+	template.Driver
+	worker.Driver
+}
+
+// eachTier runs a test with each tier that this package is tested with.
+func eachTier(t *testing.T, test func(t *testing.T, d driver)) {
+	t.Parallel()
+	emulated, err := qemu.New(false)
 	must(t, err)
+	for _, d := range []driver{emulated, vmtest.GVisor(t)} {
+		t.Run(d.Tier(), func(t *testing.T) {
+			t.Parallel()
+			test(t, d)
+		})
+	}
+}
+
+func newRig(t *testing.T, d driver, script string) *rig {
+	t.Helper()
 	skey, vkey, err := note.GenerateKey(rand.Reader, "custody-test")
 	must(t, err)
 	signer, err := note.NewSigner(skey)
@@ -67,8 +84,8 @@ func newRig(t *testing.T, script string) *rig {
 	r.options = worker.Options{
 		Config: worker.Config{
 			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
-			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: vmm.QEMUTCG, Mode: "strict"},
-			Mode:     wal.Strict, Project: []byte(policy), Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: true,
+			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: d.Tier(), Mode: "strict"},
+			Mode:     wal.Strict, Project: []byte(policy), Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: d.Snapshots(),
 			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
 		},
 		Driver: d, Machine: m, Key: signer, Logs: t.TempDir(), Stdout: out, Stderr: os.Stderr,
@@ -127,59 +144,61 @@ func (r *rig) records(t *testing.T) (all []audit.Record) {
 
 // TestRun: a worker runs a step in a VM and writes a record of it that verifies with a key that it never had.
 func TestRun(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
-	result, err := worker.Run(t.Context(), r.options)
-	if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
-		t.Fatalf("%+v, %v", result, err)
-	}
-	out, err := os.ReadFile(r.out.Name())
-	if err != nil || string(out) != "hello\n198.18.\n" {
-		t.Errorf("the step printed %q, %v", out, err)
-	}
-	kinds := map[audit.Kind]int{}
-	var names []string
-	for _, rec := range r.records(t) {
-		kinds[rec.Kind]++
-		if rec.Kind == audit.KindDNS {
-			names = append(names, string(rec.DNS.Name)+" "+string(rec.DNS.Verdict))
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
+		result, err := worker.Run(t.Context(), r.options)
+		if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
+			t.Fatalf("%+v, %v", result, err)
 		}
-	}
-	for _, kind := range []audit.Kind{audit.KindRun, audit.KindPolicy, audit.KindVM, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindDNS, audit.KindOutput} {
-		if kinds[kind] == 0 {
-			t.Errorf("the record has no %s: %v", kind, kinds)
+		out, err := os.ReadFile(r.out.Name())
+		if err != nil || string(out) != "hello\n198.18.\n" {
+			t.Errorf("the step printed %q, %v", out, err)
 		}
-	}
-	if !slices.Contains(names, "evil.example deny") || !slices.Contains(names, "shop.example allow") {
-		t.Errorf("DNS queries: %v", names)
-	}
+		kinds := map[audit.Kind]int{}
+		var names []string
+		for _, rec := range r.records(t) {
+			kinds[rec.Kind]++
+			if rec.Kind == audit.KindDNS {
+				names = append(names, string(rec.DNS.Name)+" "+string(rec.DNS.Verdict))
+			}
+		}
+		for _, kind := range []audit.Kind{audit.KindRun, audit.KindPolicy, audit.KindVM, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindDNS, audit.KindOutput} {
+			if kinds[kind] == 0 {
+				t.Errorf("the record has no %s: %v", kind, kinds)
+			}
+		}
+		if !slices.Contains(names, "evil.example deny") || !slices.Contains(names, "shop.example allow") {
+			t.Errorf("DNS queries: %v", names)
+		}
+	})
 }
 
 // TestPrivileges: the worker, which has the channel to the guest, QEMU's monitor and the sockets of the sandbox's network, has no
 // privileges, and the process that started it has none of these sockets open.
 func TestPrivileges(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "sleep 5")
-	ended := r.start(t.Context())
-	p := <-r.worker
-	r.awaitExec(t)
-	out, err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Output()
-	must(t, err)
-	pid := strings.TrimSpace(string(out))
-	status, err := os.ReadFile("/proc/" + pid + "/status")
-	must(t, err)
-	for _, want := range []string{"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
-		if !strings.Contains(string(status), want) {
-			t.Errorf("the worker's status has no %q:\n%s", want, status)
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "sleep 5")
+		ended := r.start(t.Context())
+		p := <-r.worker
+		r.awaitExec(t)
+		out, err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Output()
+		must(t, err)
+		pid := strings.TrimSpace(string(out))
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		must(t, err)
+		for _, want := range []string{"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+			if !strings.Contains(string(status), want) {
+				t.Errorf("the worker's status has no %q:\n%s", want, status)
+			}
 		}
-	}
-	theirs := sockets(t, pid)
-	for inode := range sockets(t, "self") {
-		if theirs[inode] {
-			t.Errorf("this process has the worker's socket %s open", inode)
+		theirs := sockets(t, pid)
+		for inode := range sockets(t, "self") {
+			if theirs[inode] {
+				t.Errorf("this process has the worker's socket %s open", inode)
+			}
 		}
-	}
-	must(t, <-ended)
+		must(t, <-ended)
+	})
 }
 
 // sockets returns the sockets that a process has open, except for the standard ones.
@@ -200,50 +219,53 @@ func sockets(t *testing.T, pid string) map[string]bool {
 
 // TestKilled: when a worker is killed, its VM ends, another worker closes the record as interrupted, and nothing is left.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "sleep 60")
-	ended := r.start(t.Context())
-	p := <-r.worker
-	r.awaitExec(t)
-	kill(t, p)
-	r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error(), p)
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "sleep 60")
+		ended := r.start(t.Context())
+		p := <-r.worker
+		r.awaitExec(t)
+		kill(t, p)
+		r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error(), p)
+	})
 }
 
 // TestCancelled: when the caller gives up, the record is closed as interrupted, too.
 func TestCancelled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "sleep 60")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := r.start(ctx)
-	p := <-r.worker
-	r.awaitExec(t)
-	cancel()
-	r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error()+": context canceled", p)
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "sleep 60")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := r.start(ctx)
+		p := <-r.worker
+		r.awaitExec(t)
+		cancel()
+		r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error()+": context canceled", p)
+	})
 }
 
 // TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
 // which that manifest is the segment's only one.
 func TestKilledAfterSigning(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "sleep 60")
-	start := r.options.Start
-	var signed atomic.Bool
-	r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
-		seal := handlers["seal"]
-		handlers["seal"] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
-			manifest, with, err := seal(ctx, body, files)
-			if signed.CompareAndSwap(false, true) {
-				p := <-r.worker
-				kill(t, p)
-				r.worker <- p
-				return nil, nil, errors.New("the worker does not get it")
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "sleep 60")
+		start := r.options.Start
+		var signed atomic.Bool
+		r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+			seal := handlers["seal"]
+			handlers["seal"] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
+				manifest, with, err := seal(ctx, body, files)
+				if signed.CompareAndSwap(false, true) {
+					p := <-r.worker
+					kill(t, p)
+					r.worker <- p
+					return nil, nil, errors.New("the worker does not get it")
+				}
+				return manifest, with, err
 			}
-			return manifest, with, err
+			return start(ctx, w, handlers)
 		}
-		return start(ctx, w, handlers)
-	}
-	_, err := worker.Run(t.Context(), r.options)
-	r.checkInterrupted(t, err, worker.ErrWorkerDied.Error(), <-r.worker)
+		_, err := worker.Run(t.Context(), r.options)
+		r.checkInterrupted(t, err, worker.ErrWorkerDied.Error(), <-r.worker)
+	})
 }
 
 func kill(t *testing.T, p *privsep.Process) {

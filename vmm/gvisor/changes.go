@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -31,9 +32,12 @@ type stamp struct {
 	merged       bool   // a directory of the lower layer, which the overlay copied
 }
 
+// newChanges takes over the directories of the layers.
 func newChanges(upper, lower *os.File) *changes {
 	return &changes{upper: upper, lower: lower, seen: map[string]stamp{}}
 }
+
+func (c *changes) close() error { return errors.Join(c.upper.Close(), c.lower.Close()) }
 
 // change is a path whose content differs from what it was.
 type change struct {
@@ -52,15 +56,25 @@ type walk struct {
 	ctx        context.Context
 	found      map[string]stamp
 	list       []change
+	names      int   // bytes of all paths in found
 	incomplete error // the first reason why something was not examined
+	cut        bool  // the walk ended early: what was not found can exist
 }
+
+// The workload chooses how many files there are, and how long their paths are: both are bounded, since they are kept in memory.
+const (
+	maxPathsFound = 1 << 20
+	maxNamesFound = 128 << 20 // bytes
+)
+
+var errTooMany = fmt.Errorf("it has changed more than %d files, or their paths have more than %d MiB", maxPathsFound, maxNamesFound>>20)
 
 // scan returns what changed since the scan before it, sorted by path. An error means that the list is incomplete.
 func (c *changes) scan(ctx context.Context) ([]change, error) {
 	w := &walk{changes: c, ctx: ctx, found: make(map[string]stamp, len(c.seen))}
 	w.directory(int(c.upper.Fd()), ".", "", 0)
 	for name, s := range c.seen {
-		if _, still := w.found[name]; !still && !isWhiteout(s.kind) {
+		if _, still := w.found[name]; !still && !w.cut && !isWhiteout(s.kind) {
 			w.list = append(w.list, change{path: name, op: audit.FileDelete, stamp: s})
 		}
 	}
@@ -92,17 +106,34 @@ func (w *walk) directory(parent int, name, prefix string, depth int) {
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		w.missed(fmt.Errorf("read %q: %w", prefix, err))
-	}
-	for _, name := range names {
-		if err := w.ctx.Err(); err != nil {
-			w.missed(err)
+	for !w.cut {
+		names, err := dir.Readdirnames(1024)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				w.missed(fmt.Errorf("read %q: %w", prefix, err))
+			}
 			return
 		}
-		w.entry(fd, name, prefix+name, depth)
+		for _, name := range names {
+			if w.full() {
+				return
+			}
+			w.entry(fd, name, prefix+name, depth)
+		}
 	}
+}
+
+// full reports whether the walk must end.
+func (w *walk) full() bool {
+	err := context.Cause(w.ctx)
+	if err == nil && (len(w.found) >= maxPathsFound || w.names > maxNamesFound) {
+		err = errTooMany
+	}
+	if err != nil {
+		w.missed(err)
+		w.cut = true
+	}
+	return w.cut
 }
 
 func (w *walk) entry(dir int, name, path string, depth int) {
@@ -121,6 +152,7 @@ func (w *walk) entry(dir int, name, path string, depth int) {
 	}
 	w.compare(change{path: path, stamp: now, dev: st.Dev})
 	w.found[path] = now
+	w.names += len(path)
 	if now.kind == unix.S_IFDIR {
 		w.directory(dir, name, path+"/", depth+1)
 	}

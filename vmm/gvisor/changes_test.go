@@ -88,13 +88,20 @@ func (l *layers) write(name, content string) {
 	l.must(os.WriteFile(l.in(name), []byte(content), 0o644))
 }
 
+// files returns the events of changes.
+func (l *layers) files(ctx context.Context, list []change, hashOver int64) (all []*audit.File) {
+	l.Helper()
+	l.must(l.changes.events(ctx, list, hashOver, func(f *audit.File) error { all = append(all, f); return nil }))
+	return all
+}
+
 // events returns "op path" of what changed since the call before. Each hash is compared with the file's content.
 func (l *layers) events() []string {
 	l.Helper()
 	list, err := l.changes.scan(l.Context())
 	l.must(err)
 	var all []string
-	for _, f := range l.changes.events(l.Context(), list, 0) {
+	for _, f := range l.files(l.Context(), list, 0) {
 		all = append(all, string(f.Op)+" "+string(f.Path))
 		if f.Op != audit.FileWrite {
 			if f.SHA256 != "" || f.Size != 0 {
@@ -214,7 +221,7 @@ func TestChangesOfNames(t *testing.T) {
 	if len(list) != levels+2 {
 		t.Fatalf("%d changes of %d directories and a file", len(list), levels+1)
 	}
-	last := l.changes.events(t.Context(), list, 0)[levels+1]
+	last := l.files(t.Context(), list, 0)[levels+1]
 	sum := sha256.Sum256([]byte("deep"))
 	if len(last.Path) < unix.PathMax || last.SHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("a path of %d bytes: hash %q, unhashed %q", len(last.Path), last.SHA256, last.Unhashed)
@@ -251,7 +258,7 @@ func TestHashOfSparseFile(t *testing.T) {
 	limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	hashed := map[string]bool{}
-	for _, f := range l.changes.events(limited, list, 0) {
+	for _, f := range l.files(limited, list, 0) {
 		hashed[string(f.Path)] = f.SHA256 != ""
 		if (f.SHA256 == "") == (f.Unhashed == "") {
 			t.Errorf("%s: hash %q, unhashed %q", f.Path, f.SHA256, f.Unhashed)
@@ -262,7 +269,7 @@ func TestHashOfSparseFile(t *testing.T) {
 	}
 	for over, want := range map[int64]int{0: 2, 4: 2, 5: 1, 1 << 43: 0} {
 		n := 0
-		for _, f := range l.changes.events(t.Context(), slices.DeleteFunc(slices.Clone(list), func(c change) bool { return c.path == "huge" }), over) {
+		for _, f := range l.files(t.Context(), slices.DeleteFunc(slices.Clone(list), func(c change) bool { return c.path == "huge" }), over) {
 			if f.Unhashed != "" {
 				t.Errorf("%s: %s", f.Path, f.Unhashed)
 			}

@@ -69,18 +69,9 @@ func (d *Driver) Fingerprint() string {
 
 // Start implements vmm.Driver.
 func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("starting a sandbox needs root, to confine it: run custody with sudo")
-	}
-	if m.Image.State != nil {
-		return nil, errors.New("gvisor has no memory snapshots: a sandbox can only be started cold")
-	}
-	if err := Sweep(); err != nil {
-		return nil, fmt.Errorf("clean up after sandboxes that were killed: %w", err)
-	}
-	v, err := start(ctx, d.binary, m)
+	c, ends, err := d.spawn(ctx, m)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", m.ID, err)
 	}
-	return v, nil
+	return connect(ctx, c, ends, m.ID)
 }

@@ -22,27 +22,38 @@ import (
 // disk, and its size has no bound.
 const hashLimit = 30 * time.Second
 
-// events describes changes, in their order. Files larger than hashOver bytes are hashed, smaller ones
+// events calls emit with a description of each change, in their order. Files larger than hashOver bytes are hashed, smaller ones
 // first, so that one of enormous size leaves only itself without a hash.
-func (c *changes) events(ctx context.Context, list []change, hashOver int64) []*audit.File {
+func (c *changes) events(ctx context.Context, list []change, hashOver int64, emit func(*audit.File) error) error {
 	limited, cancel := context.WithTimeoutCause(ctx, hashLimit, fmt.Errorf("the files of the step were not hashed within %s", hashLimit))
 	defer cancel()
-	files := make([]*audit.File, len(list))
 	var hashed []int
 	for i, ch := range list {
-		files[i] = describe(ch)
 		if ch.op == audit.FileWrite && (hashOver <= 0 || ch.stamp.size > hashOver) {
 			hashed = append(hashed, i)
 		}
 	}
 	slices.SortStableFunc(hashed, func(a, b int) int { return cmp.Compare(list[a].stamp.size, list[b].stamp.size) })
+	type result struct {
+		sum string
+		err error
+	}
+	hashes := make(map[int]result, len(hashed))
 	for _, i := range hashed {
-		var err error
-		if files[i].SHA256, err = c.hash(limited, list[i]); err != nil {
-			files[i].Unhashed = err.Error()
+		sum, err := c.hash(limited, list[i])
+		hashes[i] = result{sum, err}
+	}
+	for i, ch := range list {
+		f := describe(ch)
+		h := hashes[i]
+		if f.SHA256 = h.sum; h.err != nil {
+			f.Unhashed = h.err.Error()
+		}
+		if err := emit(f); err != nil {
+			return err
 		}
 	}
-	return files
+	return nil
 }
 
 func describe(ch change) *audit.File {

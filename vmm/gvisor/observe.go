@@ -276,7 +276,7 @@ func (v *vm) BeginStep(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.changes.scan(ctx); ctx.Err() != nil {
+	if err := v.container.Changed(ctx, nil); ctx.Err() != nil {
 		return err
 	} // else what could not be examined is declared at the end of the step
 	o.begin(name)
@@ -293,13 +293,7 @@ func (v *vm) EndStep(ctx context.Context) error {
 	if err := o.declareCalls(ctx); err != nil {
 		return err
 	}
-	list, incomplete := v.changes.scan(ctx)
-	for _, f := range v.changes.events(ctx, list, v.hashOver) {
-		if err := o.file(ctx, f); err != nil {
-			return err
-		}
-	}
-	return incomplete
+	return v.container.Changed(ctx, func(f *audit.File) error { return o.file(ctx, f) })
 }
 
 // flushed returns the observer once all messages that were sent have been handled.

@@ -19,7 +19,7 @@ type Machine struct {
 }
 
 // Start has the Server start its machine, and decodes the result of its start into result. The caller owns the files, of which
-// there must be n.
+// there must be n, or Any number.
 func Start(ctx context.Context, c *privsep.Conn, result any, n int) (*Machine, []*os.File, error) {
 	m := &Machine{conn: c, waited: make(chan struct{})}
 	files, err := m.Call(ctx, callStart, Empty{}, result, n)
@@ -30,10 +30,13 @@ func Start(ctx context.Context, c *privsep.Conn, result any, n int) (*Machine, [
 	return m, files, nil
 }
 
+// Any is the number of files of a call whose caller checks it.
+const Any = -1
+
 // Call makes a call of the machine's driver that returns n files.
 func (m *Machine) Call(ctx context.Context, name string, args, result any, n int) ([]*os.File, error) {
 	files, err := m.conn.Call(ctx, name, args, result)
-	if err == nil && len(files) != n {
+	if err == nil && n != Any && len(files) != n {
 		CloseAll(files)
 		return nil, fmt.Errorf("call %s returned %d descriptors in place of %d", name, len(files), n)
 	}

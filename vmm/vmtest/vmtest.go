@@ -18,6 +18,7 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/firecracker"
+	"github.com/custody-project/custody/vmm/gvisor"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
@@ -62,19 +63,33 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	return m, err
 }
 
-// Describe returns a machine to restore with a driver, with a copy of the template's disk.
+// Describe returns a machine to restore with a driver, with a copy of the template's disk, or one to boot if the driver has no snapshots.
 func Describe(t testing.TB, d template.Driver, o Options) vmm.Machine {
 	t.Helper()
 	shape := template.Shape{CPUs: max(1, o.CPUs), Memory: memory, Disk: disk}
 	base, err := Templates(t).Open(t.Context(), "base")
 	check(t, err)
-	img, err := base.Image(t.Context(), d, shape)
+	img, err := image(t, base, d, shape)
 	check(t, err)
 	t.Cleanup(func() { img.Close() })
-	scratchDisk, err := scratch.Clone(t.TempDir(), img.Disk)
+	var scratchDisk *os.File
+	if dir := t.TempDir(); img.Disk != nil {
+		scratchDisk, err = scratch.Clone(dir, img.Disk)
+	} else {
+		scratchDisk, err = scratch.New(t.Context(), dir, filepath.Join(dir, "blanks"), shape.Disk)
+	}
 	check(t, err)
 	t.Cleanup(func() { scratchDisk.Close() })
 	return vmm.Machine{ID: "test", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: scratchDisk, Tap: o.Tap}
+}
+
+func image(t testing.TB, base template.Template, d template.Driver, shape template.Shape) (vmm.Image, error) {
+	if d.Snapshots() {
+		return base.Image(t.Context(), d, shape)
+	}
+	memory, err := os.Create(filepath.Join(t.TempDir(), "memory"))
+	check(t, err)
+	return base.Cold(t.Context(), memory, shape)
 }
 
 // The size of the tests' machines, in bytes.
@@ -99,6 +114,18 @@ func Driver(t testing.TB) template.Driver {
 		return Firecracker(t)
 	}
 	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
+	check(t, err)
+	return d
+}
+
+// GVisor returns the driver of the program $CUSTODY_TEST_RUNSC.
+func GVisor(t testing.TB) *gvisor.Driver {
+	t.Helper()
+	path := os.Getenv("CUSTODY_TEST_RUNSC")
+	if path == "" {
+		t.Fatal("CUSTODY_TEST_RUNSC is not set: run `make test`, which builds runsc")
+	}
+	d, err := gvisor.New(path)
 	check(t, err)
 	return d
 }

@@ -13,8 +13,16 @@ import (
 // sendBuffer is the size in bytes of the peer's send buffer. A message that does not fit is never sent.
 const sendBuffer = 2 * MaxMessage
 
-// enlarge sets the size of the peer's send buffer. The kernel's default is smaller than the largest message, runsc does not
-// change it, and only the sender's buffer counts. conn's peer must be waiting for the handshake.
+// Enlarge sets the size of the peer's send buffer. The kernel's default is smaller than the largest message, runsc does not
+// change it, and only the sender's buffer counts. It needs privileges, and is called before Accept: conn's peer must wait for the
+// handshake.
+func Enlarge(conn *net.UnixConn) error {
+	if err := enlarge(conn); err != nil {
+		return fmt.Errorf("trace sink: enlarge the send buffer: %w", err)
+	}
+	return nil
+}
+
 func enlarge(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

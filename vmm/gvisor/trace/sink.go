@@ -29,7 +29,7 @@ type Stream struct {
 // handshakeLimit bounds the exchange of versions.
 const handshakeLimit = 10 * time.Second
 
-// Accept takes over a new connection and exchanges versions.
+// Accept takes over a new connection, on which Enlarge was called, and exchanges versions. It needs no privileges.
 func Accept(conn *net.UnixConn) (*Stream, error) {
 	conn.SetDeadline(time.Now().Add(handshakeLimit))
 	buf := make([]byte, 1024)
@@ -48,9 +48,6 @@ func Accept(conn *net.UnixConn) (*Stream, error) {
 	}
 	if version < Version {
 		return nil, fmt.Errorf("trace sink: version %d of the protocol, expected %d or later", version, Version)
-	}
-	if err := enlarge(conn); err != nil {
-		return nil, fmt.Errorf("trace sink: enlarge the send buffer: %w", err)
 	}
 	if _, err := conn.Write(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), Version)); err != nil {
 		return nil, fmt.Errorf("trace sink: handshake: %w", err)

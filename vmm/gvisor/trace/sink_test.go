@@ -33,6 +33,13 @@ func dial(t *testing.T, handshake []byte) (*net.UnixConn, *Stream, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	err = Enlarge(host)
+	if handshake == nil {
+		err = nil // there is no peer any more
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := Accept(host)
 	if err != nil {
 		host.Close()
