@@ -164,7 +164,7 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox
 		console, detach = j.o.Attach()
 	}
 	plan := sandbox.Plan{
-		Steps: j.sandboxSteps(console), Workdir: j.files.in, Out: j.o.Out, Guard: j.files.guard, Time: p.Limits.Time, Facts: facts, Review: j.review,
+		Steps: j.sandboxSteps(console), In: j.files.in, Out: j.files.out, Time: p.Limits.Time, Facts: facts, Review: j.review,
 	}
 	plan.Waits = j.freezer.waited()
 	ended := sandbox.Run(ctx, parts, settings, plan, func(s *sandbox.Sandbox) { j.freezer.started(ctx, s) })

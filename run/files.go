@@ -26,9 +26,10 @@ const (
 
 // files are the files that a run copies in and out.
 type files struct {
-	in    sandbox.Workdir
-	guard *workspace.Guard
-	pick  *workspace.Selection
+	in     sandbox.In
+	out    sandbox.Out
+	source *channel.SourceDir // nil: nothing is copied in
+	pick   *workspace.Selection
 }
 
 // Close closes the directory that is copied in.
@@ -57,9 +58,13 @@ func (f *files) check(ctx context.Context, o *Options, m *messages) error {
 	if f.pick != nil && sameFolder(o.Workdir, o.Out) {
 		guard.Left = f.pick.Ignored
 	}
-	var err error
-	f.guard, err = workspace.NewGuard(o.Out, guard)
-	return err
+	g, err := workspace.NewGuard(o.Out, guard)
+	if err != nil {
+		return err
+	}
+	to := channel.NewDestinationDir(o.Out, channel.Protect{Guard: g, From: f.source, Limit: o.Project.Limits.Disk})
+	f.out = sandbox.Out{Destination: to, Dir: o.Out}
+	return nil
 }
 
 // git returns a function that makes git commands. Root runs git as the owner of the --out directory, so that git reads that user's
@@ -94,12 +99,13 @@ func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error
 	if err != nil {
 		return err
 	}
-	size, err := channel.Measure(ctx, dir, f.pick.Leave)
+	f.source = channel.NewSourceDir(dir, f.pick.Leave)
+	size, err := f.source.Measure(ctx)
 	if err != nil {
 		return err
 	}
 	sandbox.Warn(m.notice, f.pick.Notices)
-	f.in = sandbox.Workdir{Dir: dir, Leave: f.pick.Leave, Size: size}
+	f.in = sandbox.In{Source: f.source, Dir: dir, Size: size}
 	return fits(ctx, o.Home, size, o.Project.Limits.Disk)
 }
 

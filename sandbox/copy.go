@@ -28,17 +28,17 @@ type copier struct {
 	progress func(string) // nil: progress is not reported
 }
 
-func (c copier) in(ctx context.Context, w Workdir) error {
-	of := fmt.Sprintf(" of %d files, %%s of %s", w.Size.Files, units.BytesSize(float64(w.Size.Bytes)))
-	m := newManifest(c.recorder, audit.CopyIn, w.Dir)
-	done, err := c.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, List: m.list(ctx), Progress: c.reporter("copying in: %d" + of)})
+func (c copier) in(ctx context.Context, from In) error {
+	of := fmt.Sprintf(" of %d files, %%s of %s", from.Size.Files, units.BytesSize(float64(from.Size.Bytes)))
+	m := newManifest(c.recorder, audit.CopyIn, from.Dir)
+	done, err := c.guest.CopyIn(ctx, from.Source, channel.In{List: m.list(ctx), Progress: c.reporter("copying in: %d" + of)})
 	Warn(c.notice, done.Warnings)
 	return m.end(ctx, err)
 }
 
-func (c copier) out(ctx context.Context, dir string, guard channel.Guard) error {
-	m := newManifest(c.recorder, audit.CopyOut, dir)
-	done, err := c.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, List: m.list(ctx), Progress: c.reporter("copying out: %d files, %s")})
+func (c copier) out(ctx context.Context, to Out) error {
+	m := newManifest(c.recorder, audit.CopyOut, to.Dir)
+	done, err := c.guest.CopyOut(ctx, to.Destination, channel.Out{List: m.list(ctx), Progress: c.reporter("copying out: %d files, %s")})
 	err = m.end(ctx, err)
 	Warn(c.notice, done.Warnings)
 	switch n := len(done.Deleted); n {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"time"
 
@@ -14,12 +13,11 @@ import (
 
 // Plan is a run from its first step to its last.
 type Plan struct {
-	Steps   []Step
-	Workdir Workdir
-	Out     string        // directory to which /workspace's changed files are copied after the last step; "": none
-	Guard   channel.Guard // decides which files of Out are not replaced; nil: all files can be
-	Time    time.Duration
-	Waits   []Wait // the times in which the record could not be written before the run began
+	Steps []Step
+	In    In
+	Out   Out
+	Time  time.Duration
+	Waits []Wait // the times in which the record could not be written before the run began
 	// Facts are the fields of the run's first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
 	// Review is called after the VM has ended and before the run's end is recorded. It can record
@@ -27,11 +25,17 @@ type Plan struct {
 	Review func(context.Context) error
 }
 
-// Workdir is what is copied to /workspace before the first step.
-type Workdir struct {
-	Dir   string // "": nothing is copied
-	Leave func(name string, info fs.FileInfo) bool
-	Size  channel.Size // size of the files, measured before the run
+// In is what is copied to /workspace before the first step.
+type In struct {
+	Source channel.Source // nil: nothing is copied
+	Dir    string         // its path, for the record and messages
+	Size   channel.Size   // of the files, measured before the run
+}
+
+// Out is where /workspace's changed files are copied after the last step.
+type Out struct {
+	Destination channel.Destination // nil: nothing is copied
+	Dir         string              // its path, for the record and messages
 }
 
 // Wait is a time in which a run could not begin because the record could not be
@@ -177,9 +181,9 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 		return res, fmt.Errorf("network: %w", err)
 	}
 	files := copier{s.guest, s.parts.Recorder, s.parts.Notice, s.parts.Progress}
-	if plan.Workdir.Dir != "" {
-		if err := files.in(ctx, plan.Workdir); err != nil {
-			return res, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir.Dir, err))
+	if plan.In.Source != nil {
+		if err := files.in(ctx, plan.In); err != nil {
+			return res, s.diagnose(fmt.Errorf("copy %s in: %w", plan.In.Dir, err))
 		}
 	}
 	for _, step := range plan.Steps {
@@ -199,9 +203,9 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 			break
 		}
 	}
-	if plan.Out != "" {
-		if err := files.out(ctx, plan.Out, plan.Guard); err != nil {
-			return Result{}, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
+	if plan.Out.Destination != nil {
+		if err := files.out(ctx, plan.Out); err != nil {
+			return Result{}, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out.Dir, err))
 		}
 	}
 	return res, nil

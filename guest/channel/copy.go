@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"strings"
 )
 
@@ -23,23 +22,6 @@ type Copied struct {
 	Warnings []string // what was left out, and why
 }
 
-// Guard decides the names under which files are copied out; see workspace.Guard.
-type Guard interface {
-	// File returns the name for a file, and why it is not the file's own.
-	File(name string) (as, why string)
-	// Link returns why a symbolic link must not have this name; "" if it may.
-	Link(name string) (why string)
-	// Folder returns why nothing may be written to an existing directory; "" if files may be.
-	Folder(info fs.FileInfo) (why string)
-}
-
-// unguarded accepts every name.
-type unguarded struct{}
-
-func (unguarded) File(name string) (as, why string) { return name, "" }
-func (unguarded) Link(string) string                { return "" }
-func (unguarded) Folder(fs.FileInfo) string         { return "" }
-
 // tree is the content of a directory at the time it was copied in, by path.
 type tree map[string]leaf
 
@@ -51,77 +33,34 @@ type leaf struct {
 	link string
 }
 
-// In configures copying a directory in.
+// In configures copying in.
 type In struct {
-	// Leave reports whether to omit an entry, and everything below it. Nil: nothing is omitted.
-	Leave func(name string, info fs.FileInfo) bool
 	// List receives the files as they were sent. May be nil.
 	List List
 	// Progress is called often, with the number of files and bytes copied so far. May be nil.
 	Progress func(files int, bytes int64)
 }
 
-// Size is the size of the part of a directory that would be copied.
-type Size struct {
-	Files   int // regular files and symbolic links
-	Folders int
-	Bytes   int64 // of regular files
-	Room    int64 // that they take on a disk with blocks of 4 KiB, in bytes
-}
-
-const block = 4096
-
-// Measure returns the size of the files that CopyIn would copy.
-func Measure(ctx context.Context, dir string, leave func(name string, info fs.FileInfo) bool) (s Size, err error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return s, err
-	}
-	defer root.Close()
-	w := walker{root: root, leave: leave, warn: func(string, ...any) {}}
-	w.each = func(_ string, info fs.FileInfo) error {
-		switch {
-		case info.IsDir():
-			s.Folders++
-			s.Room += block
-		default:
-			s.Files++
-		}
-		if info.Mode().IsRegular() {
-			s.Bytes += info.Size()
-			s.Room += (info.Size() + block - 1) / block * block
-		}
-		return ctx.Err()
-	}
-	return s, w.walk(".", nil, 0)
-}
-
-// CopyIn copies the directory into the guest's workspace. Symbolic links are
+// CopyIn copies a tree into the guest's workspace. Symbolic links are
 // copied as they are, wherever they lead, and never followed.
-func (c *Client) CopyIn(ctx context.Context, dir string, o In) (Copied, error) {
-	root, err := os.OpenRoot(dir)
+func (c *Client) CopyIn(ctx context.Context, from Source, o In) (Copied, error) {
+	streams, err := c.open(ctx, hello{Kind: streamCopyIn}, 1)
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy in: %w", err)
 	}
-	defer root.Close()
-	streams, err := c.open(ctx, hello{Kind: streamCopyIn}, 1)
-	if err != nil {
-		return Copied{}, fmt.Errorf("copy in %s: %w", dir, err)
-	}
 	defer closeStreams(ctx, streams)()
-	return c.sendTree(ctx, root, o, streams[0], streams[1])
+	return c.sendTree(ctx, from, o, streams[0], streams[1])
 }
 
-func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data net.Conn) (Copied, error) {
+func (c *Client) sendTree(ctx context.Context, from Source, o In, ctl, data net.Conn) (Copied, error) {
 	census := newCensus(o)
-	var warnings notes
-	p := packer{walker: walker{root: root, leave: o.Leave, warn: warnings.add}, out: tar.NewWriter(data), sent: census.add}
-	err := p.pack()
+	out := tar.NewWriter(data)
+	warnings, err := from.Send(ctx, sendTo(out, census.add))
 	if err == nil {
 		err = census.finish()
 	}
 	if err == nil {
-		err = p.out.Close()
+		err = out.Close()
 	}
 	data.Close()
 	_, reported := readReports(ctl, func(report) error { return nil })
@@ -134,13 +73,11 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 	c.mu.Lock()
 	c.copied = census.tree
 	c.mu.Unlock()
-	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings.all()}, nil
+	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings}, nil
 }
 
 // Out configures copying changes out.
 type Out struct {
-	// Guard has files and links that the host would execute not get their own names. Nil: all do.
-	Guard Guard
 	// List receives the files before they have their names. May be nil.
 	List List
 	// Progress is called often, with the number of files and bytes copied so far. May be nil.
@@ -148,40 +85,34 @@ type Out struct {
 }
 
 // CopyOut copies what is new or changed in the guest's workspace, against what
-// CopyIn put there, into the directory. Whatever the guest sends, nothing is
-// written outside the directory nor through a link in it; links that lead out
-// of it, setuid bits and special files stay behind. At most Wake.Scratch bytes are taken.
-func (c *Client) CopyOut(ctx context.Context, dir string, o Out) (Copied, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
+// CopyIn put there. It opens the destination and closes it. At most Wake.Scratch bytes are taken.
+func (c *Client) CopyOut(ctx context.Context, to Destination, o Out) (got Copied, err error) {
+	if err := to.Open(ctx); err != nil {
 		return Copied{}, fmt.Errorf("copy out: %w", err)
 	}
-	defer root.Close()
+	defer func() {
+		if closed := to.Close(); err == nil && closed != nil {
+			err = fmt.Errorf("copy out: %w", closed)
+		}
+	}()
 	streams, err := c.open(ctx, hello{Kind: streamCopyOut}, 1)
 	if err != nil {
-		return Copied{}, fmt.Errorf("copy out to %s: %w", dir, err)
+		return Copied{}, fmt.Errorf("copy out: %w", err)
 	}
 	defer closeStreams(ctx, streams)()
 	c.mu.Lock()
 	before := c.copied
 	c.mu.Unlock()
-	got, err := receiveTree(root, before, c.limit, o, streams[0], streams[1])
+	got, err = receiveTree(ctx, to, before, c.limit, o, streams[0], streams[1])
 	if err != nil {
 		return got, c.failed(ctx, "copy out", err)
 	}
 	return got, nil
 }
 
-func receiveTree(root *os.Root, before tree, limit int64, o Out, ctl, data io.Reader) (Copied, error) {
-	u := newUnpacker(root, before, limit)
-	if o.Guard != nil {
-		u.guard = o.Guard
-	}
-	if o.Progress != nil {
-		u.progress = o.Progress
-	}
-	u.batch.list = o.List
-	if err := u.unpack(data); err != nil {
+func receiveTree(ctx context.Context, to Destination, before tree, limit int64, o Out, ctl, data io.Reader) (Copied, error) {
+	u := newUnpacker(to, before, limit, o)
+	if err := u.unpack(ctx, data); err != nil {
 		return u.result(), err
 	}
 	deleted := map[string]bool{}

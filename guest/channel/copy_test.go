@@ -95,7 +95,9 @@ func same(t testing.TB, got, want map[string]string) {
 	}
 }
 
-func TestCopyInAndOut(t *testing.T) {
+func TestCopyInAndOut(t *testing.T) { overTransports(t, testCopyInAndOut) }
+
+func testCopyInAndOut(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	in, out := t.TempDir(), t.TempDir()
@@ -106,7 +108,7 @@ func TestCopyInAndOut(t *testing.T) {
 	})
 	must(t, os.Chmod(filepath.Join(in, "sub/b"), 0o4755|fs.ModeSetuid))
 	must(t, syscall.Mkfifo(filepath.Join(in, "pipe"), 0o600))
-	size, err := Measure(timeout(t), in, nil)
+	size, err := NewSourceDir(in, nil).Measure(timeout(t))
 	must(t, err)
 	var last Copied
 	progress := func(files int, bytes int64) {
@@ -115,7 +117,7 @@ func TestCopyInAndOut(t *testing.T) {
 		}
 		last.Files, last.Bytes = files, bytes
 	}
-	got, err := c.CopyIn(timeout(t), in, In{Progress: progress})
+	got, err := c.CopyIn(timeout(t), ends.from(t, in), In{Progress: progress})
 	must(t, err)
 	if size.Files != got.Files || size.Bytes != got.Bytes || size.Files != last.Files || size.Bytes != last.Bytes || size.Folders != 62 || size.Room != (62+7+74)*4096 {
 		t.Errorf("measured %+v, copied %+v, the progress was %+v", size, got, last)
@@ -133,7 +135,7 @@ func TestCopyInAndOut(t *testing.T) {
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err = c.CopyOut(timeout(t), out, Out{})
+	got, err = c.CopyOut(timeout(t), ends.to(t, out), Out{})
 	must(t, err)
 	same(t, listing(t, out), map[string]string{
 		"new": "new\n 0755", "hard": "new\n 0755", "sub/": "", "sub/b": "changed\n 0755", "made/": "", "made/dir/": "",
@@ -157,7 +159,9 @@ func listing0(t testing.TB, dir string) map[string]string {
 }
 
 // TestLeave: what is left out is not looked into, and a file that becomes another while it is copied is not sent in its name.
-func TestLeave(t *testing.T) {
+func TestLeave(t *testing.T) { overTransports(t, testLeave) }
+
+func testLeave(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	in := t.TempDir()
@@ -173,7 +177,8 @@ func TestLeave(t *testing.T) {
 		}
 		return name == "no" || name == "secret"
 	}
-	got, err := c.CopyIn(timeout(t), in, In{Leave: leave})
+	from, _ := ends(t, NewSourceDir(in, leave), nil)
+	got, err := c.CopyIn(timeout(t), from, In{})
 	must(t, err)
 	same(t, listing(t, g.workspace), map[string]string{"a": "1 0644"})
 	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "became something else") {
@@ -181,19 +186,22 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-func TestCopyOutOverWorkdir(t *testing.T) {
+func TestCopyOutOverWorkdir(t *testing.T) { overTransports(t, testCopyOutOverWorkdir) }
+
+func testCopyOutOverWorkdir(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	dir, outside := t.TempDir(), t.TempDir()
 	layout(t, outside, map[string]string{"victim": "safe"})
 	layout(t, dir, map[string]string{"f": "old", "toFile": "-> " + outside + "/victim", "toDir": "-> " + outside, "d/x": "1"})
-	_, err := c.CopyIn(timeout(t), dir, In{})
+	from, to := ends.both(t, dir)
+	_, err := c.CopyIn(timeout(t), from, In{})
 	must(t, err)
 	script := `set -e; cd "$1"; echo new > f; rm toFile toDir; echo evil > toFile; mkdir toDir; echo evil > toDir/victim; rm -r d; echo file > d`
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err := c.CopyOut(timeout(t), dir, Out{})
+	got, err := c.CopyOut(timeout(t), to, Out{})
 	must(t, err)
 	same(t, listing(t, dir), map[string]string{
 		"f": "new\n 0644", "toFile": "evil\n 0644", "toDir": "-> " + outside, "d/": "", "d/x": "1 0644",
@@ -205,13 +213,16 @@ func TestCopyOutOverWorkdir(t *testing.T) {
 }
 
 // TestOthersWrite: what a sandbox lets everybody write, its owner alone may write on the host, unless others could before.
-func TestOthersWrite(t *testing.T) {
+func TestOthersWrite(t *testing.T) { overTransports(t, testOthersWrite) }
+
+func testOthersWrite(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	dir := t.TempDir()
 	layout(t, dir, map[string]string{"shared": "old", "own": "old", "link": "-> own"})
 	must(t, os.Chmod(filepath.Join(dir, "shared"), 0o664))
-	_, err := c.CopyIn(timeout(t), dir, In{})
+	from, to := ends.both(t, dir)
+	_, err := c.CopyIn(timeout(t), from, In{})
 	must(t, err)
 	script := `set -e; cd "$1"; umask 0; mkdir d; rm link; for f in shared own link new d/new; do echo x > $f; chmod 777 $f; done; chmod 4777 new; chmod 777 d`
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
@@ -219,7 +230,7 @@ func TestOthersWrite(t *testing.T) {
 	}
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	_, err = c.CopyOut(timeout(t), dir, Out{})
+	_, err = c.CopyOut(timeout(t), to, Out{})
 	must(t, err)
 	same(t, listing(t, dir), map[string]string{"shared": "x\n 0775", "own": "x\n 0755", "link": "x\n 0755", "new": "x\n 0755", "d/": "", "d/new": "x\n 0755"})
 	if info, err := os.Stat(filepath.Join(dir, "d")); err != nil || info.Mode().Perm() != 0o755 {
@@ -227,29 +238,37 @@ func TestOthersWrite(t *testing.T) {
 	}
 }
 
-func TestCopyOutLimit(t *testing.T) {
+func TestCopyOutLimit(t *testing.T) { overTransports(t, testCopyOutLimit) }
+
+func testCopyOutLimit(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	must(t, os.WriteFile(filepath.Join(g.workspace, "sparse"), nil, 0o644))
 	must(t, os.Truncate(filepath.Join(g.workspace, "sparse"), 65<<20))
 	out := t.TempDir()
-	if _, err := c.CopyOut(timeout(t), out, Out{}); err == nil || !strings.Contains(err.Error(), "limit") {
+	if _, err := c.CopyOut(timeout(t), ends.to(t, out), Out{}); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Fatalf("65 MiB with a limit of 64: %v", err)
 	}
 	same(t, listing(t, out), map[string]string{})
 }
 
-func TestCopyFailures(t *testing.T) {
+func TestCopyFailures(t *testing.T) { overTransports(t, testCopyFailures) }
+
+func testCopyFailures(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
-	if _, err := c.CopyIn(timeout(t), filepath.Join(t.TempDir(), "missing"), In{}); !errors.Is(err, fs.ErrNotExist) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := c.CopyIn(timeout(t), ends.from(t, missing), In{}); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("missing directory: %v", err)
+	}
+	if _, err := c.CopyOut(timeout(t), ends.to(t, missing), Out{}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing directory: %v", err)
 	}
 	must(t, os.RemoveAll(g.workspace))
-	if _, err := c.CopyIn(timeout(t), t.TempDir(), In{}); err == nil {
+	if _, err := c.CopyIn(timeout(t), ends.from(t, t.TempDir()), In{}); err == nil {
 		t.Error("copy into a workspace that is gone succeeded")
 	}
-	if _, err := c.CopyOut(timeout(t), t.TempDir(), Out{}); err == nil {
+	if _, err := c.CopyOut(timeout(t), ends.to(t, t.TempDir()), Out{}); err == nil {
 		t.Error("copy out of a workspace that is gone succeeded")
 	}
 	if err := c.Ping(timeout(t)); err != nil {
@@ -276,7 +295,9 @@ func stream(t testing.TB, items []item) []byte {
 	return b.Bytes()
 }
 
-func TestHostileTree(t *testing.T) {
+func TestHostileTree(t *testing.T) { overTransports(t, testHostileTree) }
+
+func testHostileTree(t *testing.T, ends Ends) {
 	f := func(name, body string) item { return item{kind: tar.TypeReg, name: name, body: body} }
 	d := func(name string) item { return item{kind: tar.TypeDir, name: name} }
 	l := func(name, to string) item { return item{kind: tar.TypeSymlink, name: name, link: to} }
@@ -324,16 +345,12 @@ func TestHostileTree(t *testing.T) {
 			for n, v := range tt.want {
 				want["root/"+n] = v
 			}
-			r, err := os.OpenRoot(root)
-			must(t, err)
-			defer r.Close()
-			u := newUnpacker(r, nil, 1<<20)
-			err = u.unpack(bytes.NewReader(stream(t, tt.items)))
+			warnings, err := Unpack(t, ends.to(t, root), bytes.NewReader(stream(t, tt.items)), 1<<20, Out{})
 			if errors.Is(err, ErrHostile) != tt.hostile || err != nil && !tt.hostile {
 				t.Errorf("error: %v", err)
 			}
 			same(t, listing(t, base), want)
-			if !tt.hostile && len(tt.want) < len(tt.items) && len(u.warnings.all()) == 0 {
+			if !tt.hostile && len(tt.want) < len(tt.items) && len(warnings) == 0 {
 				t.Error("something was left out without a warning")
 			}
 		})
@@ -359,17 +376,19 @@ func FuzzUnpack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		base := t.TempDir()
 		layout(t, base, map[string]string{"victim": "safe", "root/owner": "-> " + base})
-		r, err := os.OpenRoot(filepath.Join(base, "root"))
-		must(t, err)
-		defer r.Close()
-		u := newUnpacker(r, nil, 1<<20)
-		u.unpack(bytes.NewReader(b))
+		root := filepath.Join(base, "root")
+		Unpack(t, NewDestinationDir(root, Protect{Limit: 1 << 20}), bytes.NewReader(b), 1<<20, Out{})
 		entries, err := os.ReadDir(base)
 		must(t, err)
 		victim, err := os.ReadFile(filepath.Join(base, "victim"))
 		must(t, err)
 		if len(entries) != 2 || string(victim) != "safe" {
 			t.Fatalf("something was written outside: %v", entries)
+		}
+		for name := range listing(t, root) {
+			if strings.Contains(name, ".custody-") && !bytes.Contains(b, []byte(".custody-")) {
+				t.Fatalf("%s is left", name)
+			}
 		}
 	})
 }

@@ -235,7 +235,7 @@ func FuzzSession(f *testing.F) {
 				p.Wipe(ctx)
 				p.Wait(ctx)
 			}
-			c.CopyOut(ctx, t.TempDir(), Out{})
+			c.CopyOut(ctx, NewDestinationDir(t.TempDir(), Protect{Limit: 1 << 20}), Out{})
 		}
 		if ctx.Err() != nil {
 			t.Fatal("the session hangs though the guest is gone")

@@ -76,7 +76,9 @@ func (l *lists) matches(t testing.TB, dir string) {
 	}
 }
 
-func TestListIn(t *testing.T) {
+func TestListIn(t *testing.T) { overTransports(t, testListIn) }
+
+func testListIn(t *testing.T, ends Ends) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	in := t.TempDir()
@@ -87,7 +89,7 @@ func TestListIn(t *testing.T) {
 	layout(t, in, files)
 	must(t, os.Chmod(filepath.Join(in, "sub/deep/b"), 0o751))
 	var l lists
-	got, err := c.CopyIn(timeout(t), in, In{List: l.take})
+	got, err := c.CopyIn(timeout(t), ends.from(t, in), In{List: l.take})
 	must(t, err)
 	l.matches(t, in)
 	if got.Files != len(l.files) || l.calls < 3 {
@@ -96,7 +98,7 @@ func TestListIn(t *testing.T) {
 	wrong := errors.New("no record")
 	for _, at := range []int{1, 3} {
 		n := 0
-		_, err := c.CopyIn(timeout(t), in, In{List: func([]audit.CopiedFile) error {
+		_, err := c.CopyIn(timeout(t), ends.from(t, in), In{List: func([]audit.CopiedFile) error {
 			if n++; n == at {
 				return wrong
 			}
@@ -131,29 +133,23 @@ func outStream(t testing.TB) []byte {
 	return stream(t, items)
 }
 
-func unpackInto(dir string, data []byte, list List, progress func(int, int64)) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	u := newUnpacker(root, nil, 1<<30)
-	u.guard, u.batch.list = renames{}, list
-	if progress != nil {
-		u.progress = progress
-	}
-	return u.unpack(bytes.NewReader(data))
+func unpackInto(t *testing.T, ends Ends, dir string, data []byte, o Out) error {
+	_, to := ends(t, nil, NewDestinationDir(dir, Protect{Guard: renames{}, Limit: 1 << 30}))
+	_, err := Unpack(t, to, bytes.NewReader(data), 1<<30, o)
+	return err
 }
 
 // TestListOut: no file has its name before its list was taken, whichever list fails.
-func TestListOut(t *testing.T) {
+func TestListOut(t *testing.T) { overTransports(t, testListOut) }
+
+func testListOut(t *testing.T, ends Ends) {
 	data := outStream(t)
 	wrong := errors.New("no record")
 	for fails := range 5 { // 0: none
 		dir := t.TempDir()
 		var taken lists
 		n := 0
-		err := unpackInto(dir, data, func(files []audit.CopiedFile) error {
+		err := unpackInto(t, ends, dir, data, Out{List: func(files []audit.CopiedFile) error {
 			for _, f := range files {
 				for _, name := range []audit.Text{f.Path, f.As} {
 					if _, err := os.Lstat(filepath.Join(dir, string(name))); err == nil && name != "" {
@@ -165,11 +161,11 @@ func TestListOut(t *testing.T) {
 				return wrong
 			}
 			return taken.take(files)
-		}, nil)
+		}})
 		if fails == 0 && (err != nil || n < 3) || fails > 0 && fails <= 3 && !errors.Is(err, wrong) {
 			t.Errorf("list %d of %d failed: %v", fails, n, err)
 		}
-		taken.matches(t, dir)
+		taken.matches(t, dir) // hence no part is left
 		if f, ok := taken.files["hook.y"]; ok != (fails == 0 || fails > n) || ok && (f.Path != "hook.x" || f.As != "hook.y") {
 			t.Errorf("the renamed file is listed as %+v", f)
 		}
@@ -181,8 +177,14 @@ func TestListOut(t *testing.T) {
 func TestUnpackKilled(t *testing.T) {
 	const moment = "CUSTODY_TEST_KILL"
 	if at := os.Getenv(moment); at != "" {
-		die(t, at)
+		die(t, Transports[os.Getenv(moment+"_TRANSPORT")], at)
 	}
+	for transport := range Transports {
+		t.Run(transport, func(t *testing.T) { testUnpackKilled(t, moment, transport) })
+	}
+}
+
+func testUnpackKilled(t *testing.T, moment, transport string) {
 	moments := []string{"never", "content 1", "content 257", "content 300", "content 700"}
 	for n := 1; n <= 3; n++ {
 		moments = append(moments, fmt.Sprintf("before %d", n), fmt.Sprintf("after %d", n), fmt.Sprintf("within %d", n))
@@ -191,7 +193,7 @@ func TestUnpackKilled(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.Mkdir(filepath.Join(dir, "out"), 0o755))
 		cmd := exec.Command(os.Args[0], "-test.run=^TestUnpackKilled$")
-		cmd.Env = append(os.Environ(), moment+"="+at, moment+"_DIR="+dir)
+		cmd.Env = append(os.Environ(), moment+"="+at, moment+"_DIR="+dir, moment+"_TRANSPORT="+transport)
 		out, err := cmd.CombinedOutput()
 		if (err == nil) != (at == "never") {
 			t.Fatalf("%s: %v: %s", at, err, out)
@@ -224,7 +226,7 @@ func TestUnpackKilled(t *testing.T) {
 }
 
 // die copies out, keeps a record of what is listed, and kills the process at a moment.
-func die(t *testing.T, at string) {
+func die(t *testing.T, ends Ends, at string) {
 	dir := os.Getenv("CUSTODY_TEST_KILL_DIR")
 	record, err := os.OpenFile(filepath.Join(dir, "record"), os.O_CREATE|os.O_WRONLY, 0o600)
 	must(t, err)
@@ -235,7 +237,7 @@ func die(t *testing.T, at string) {
 		}
 	}
 	n, content := 0, 0
-	must(t, unpackInto(filepath.Join(dir, "out"), outStream(t), func(files []audit.CopiedFile) error {
+	must(t, unpackInto(t, ends, filepath.Join(dir, "out"), outStream(t), Out{List: func(files []audit.CopiedFile) error {
 		n++
 		kill(fmt.Sprintf("before %d", n))
 		for i, f := range files {
@@ -251,9 +253,9 @@ func die(t *testing.T, at string) {
 		err := record.Sync()
 		kill(fmt.Sprintf("after %d", n))
 		return err
-	}, func(int, int64) {
+	}, Progress: func(int, int64) {
 		content++
 		kill(fmt.Sprintf("content %d", content))
-	}))
+	}}))
 	os.Exit(0)
 }

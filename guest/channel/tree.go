@@ -90,48 +90,36 @@ func (w *walker) entry(name string, depth int) error {
 	return w.walk(name, info, depth+1)
 }
 
-// packer writes a tree to a tar stream.
+// packer sends a tree.
 type packer struct {
 	walker
-	out *tar.Writer
 	// skip reports that an entry need not be sent; what is below a directory is looked at all the same. Nil: all is sent.
 	skip func(name string, info fs.FileInfo) bool
-	// sent sees each entry that was sent; content passes through what it returns, if that is not nil.
-	sent func(h *tar.Header) io.Writer
+	send Sender
 }
 
-// pack writes the whole tree.
+// pack sends the whole tree.
 func (p *packer) pack() error {
-	p.each = p.send
+	p.each = p.one
 	return p.walk(".", nil, 0)
 }
 
-func (p *packer) send(name string, info fs.FileInfo) error {
+func (p *packer) one(name string, info fs.FileInfo) error {
 	switch {
 	case p.skip != nil && p.skip(name, info):
 		return nil
 	case info.IsDir():
-		return p.header(tar.TypeDir, name+"/", "", info)
+		return p.send(header(tar.TypeDir, name+"/", info), nil)
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := p.root.Readlink(name)
 		if err != nil {
 			return err
 		}
-		return p.header(tar.TypeSymlink, name, target, info)
+		h := header(tar.TypeSymlink, name, info)
+		h.Linkname = target
+		return p.send(h, nil)
 	}
 	return p.file(name, info)
-}
-
-func (p *packer) header(kind byte, name, link string, info fs.FileInfo) error {
-	h := header(kind, name, info)
-	h.Linkname = link
-	if err := p.out.WriteHeader(h); err != nil {
-		return fmt.Errorf("send %q: %w", name, err)
-	}
-	if p.sent != nil {
-		p.sent(h)
-	}
-	return nil
 }
 
 func header(kind byte, name string, info fs.FileInfo) *tar.Header {
@@ -159,20 +147,45 @@ func (p *packer) file(name string, seen fs.FileInfo) error {
 	}
 	h := header(tar.TypeReg, name, info)
 	h.Size = info.Size()
-	if err := p.out.WriteHeader(h); err != nil {
-		return fmt.Errorf("send %q: %w", name, err)
+	return p.send(h, &whole{file: f, name: name, size: h.Size})
+}
+
+// whole reads a file that must have at least size bytes.
+type whole struct {
+	file       io.Reader
+	name       string
+	size, read int64
+}
+
+// Read implements io.Reader.
+func (w *whole) Read(b []byte) (int, error) {
+	n, err := w.file.Read(b)
+	w.read += int64(n)
+	if errors.Is(err, io.EOF) && w.read < w.size {
+		err = fmt.Errorf("%q shrank from %d to %d bytes while it was copied", w.name, w.size, w.read)
 	}
-	var to io.Writer = p.out
-	if p.sent != nil {
-		if w := p.sent(h); w != nil {
-			to = io.MultiWriter(w, p.out)
+	return n, err
+}
+
+// sendTo returns a Sender that writes a tar stream. Each entry that was sent is passed to sent, and its content also to
+// what that returns, unless it is nil. sent may be nil.
+func sendTo(out *tar.Writer, sent func(h *tar.Header) io.Writer) Sender {
+	return func(h *tar.Header, content io.Reader) error {
+		if err := out.WriteHeader(h); err != nil {
+			return fmt.Errorf("send %q: %w", strings.TrimSuffix(h.Name, "/"), err)
 		}
+		var to io.Writer = out
+		if sent != nil {
+			if w := sent(h); w != nil {
+				to = io.MultiWriter(w, out)
+			}
+		}
+		if content == nil {
+			return nil
+		}
+		_, err := io.CopyN(to, content, h.Size)
+		return err
 	}
-	n, err := io.CopyN(to, f, h.Size)
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%q shrank from %d to %d bytes while it was copied", name, h.Size, n)
-	}
-	return err
 }
 
 // entryName checks a name from a tar stream and returns it without the slash that ends a directory's.
@@ -181,12 +194,23 @@ func entryName(h *tar.Header) (string, error) {
 	if len(name) > maxPath || strings.Count(name, "/") > maxDepth {
 		return "", hostile("entry name of %d bytes: %.60q", len(name), name)
 	}
-	for c := range strings.SplitSeq(name, "/") {
-		if c == "" || c == "." || c == ".." || len(c) > maxComponent || strings.IndexByte(c, 0) >= 0 {
-			return "", hostile("entry name %.200q is not a clean relative path", h.Name)
-		}
+	if !clean(name) {
+		return "", hostile("entry name %.200q is not a clean relative path", h.Name)
 	}
 	return name, nil
+}
+
+// clean reports whether a name is a clean relative path within the bounds of a tree, and is not the top.
+func clean(name string) bool {
+	if len(name) > maxPath || strings.Count(name, "/") > maxDepth {
+		return false
+	}
+	for c := range strings.SplitSeq(name, "/") {
+		if c == "" || c == "." || c == ".." || len(c) > maxComponent || strings.IndexByte(c, 0) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // staysWithin reports whether a symbolic link called name in a tree can only lead

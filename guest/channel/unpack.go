@@ -2,18 +2,15 @@ package channel
 
 import (
 	"archive/tar"
-	"crypto/rand"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // Bounds of what one CopyOut keeps in the host's memory.
@@ -22,16 +19,11 @@ const (
 	maxNames   = 64 << 20 // bytes of all names together
 )
 
-// unpacker writes a hostile tar stream into a directory.
-//
-// A directory that it writes into is one that it made itself or found to be a
-// real directory, component by component, so no link is ever written through;
-// os.Root holds even if someone swaps one for a link meanwhile. Files are
-// written beside their place, listed some at a time, and then renamed into it.
+// unpacker passes a hostile tar stream to a destination. Files become parts, which are listed some at a time, and
+// then placed.
 type unpacker struct {
-	root     *os.Root
+	to       Destination
 	before   tree
-	guard    Guard
 	left     int64 // remaining bytes of content
 	came     int64 // received bytes of content
 	names    int   // bytes of names so far
@@ -44,15 +36,21 @@ type unpacker struct {
 	progress func(files int, bytes int64)
 }
 
-// waiting is a file or a link that was written and does not have its name yet.
+// waiting is a part that does not have its name yet.
 type waiting struct {
-	part, as string
-	bytes    int64
-	time     time.Time // zero: not of a link
+	id    PartID
+	as    string
+	bytes int64
 }
 
-func newUnpacker(root *os.Root, before tree, limit int64) *unpacker {
-	return &unpacker{root: root, before: before, guard: unguarded{}, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}, progress: func(int, int64) {}}
+func newUnpacker(to Destination, before tree, limit int64, o Out) *unpacker {
+	u := &unpacker{
+		to: to, before: before, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}, batch: batch{list: o.List}, progress: o.Progress,
+	}
+	if u.progress == nil {
+		u.progress = func(int, int64) {}
+	}
+	return u
 }
 
 func (u *unpacker) result() Copied {
@@ -60,19 +58,15 @@ func (u *unpacker) result() Copied {
 	return u.copied
 }
 
-// unpack reads the whole stream. It removes files that do not get their names.
-func (u *unpacker) unpack(data io.Reader) error {
-	err := u.entries(data)
-	if err == nil {
-		err = u.place()
+// unpack reads the whole stream. Parts that it did not place go when the destination is closed.
+func (u *unpacker) unpack(ctx context.Context, data io.Reader) error {
+	if err := u.entries(ctx, data); err != nil {
+		return err
 	}
-	for _, w := range u.waiting {
-		u.root.Remove(w.part)
-	}
-	return err
+	return u.place(ctx)
 }
 
-func (u *unpacker) entries(data io.Reader) error {
+func (u *unpacker) entries(ctx context.Context, data io.Reader) error {
 	in := tar.NewReader(data)
 	for {
 		h, err := in.Next()
@@ -86,131 +80,117 @@ func (u *unpacker) entries(data io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := u.entry(h, in); err != nil {
+		if err := u.entry(ctx, h, in); err != nil {
 			return err
 		}
 	}
 }
 
-func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
+func (u *unpacker) entry(ctx context.Context, h *tar.Header, content io.Reader) error {
 	name, err := entryName(h)
 	if err != nil {
 		return err
 	}
 	u.names += len(name)
 	if len(u.seen) >= maxEntries || u.names > maxNames {
-		return fmt.Errorf("more than %d files, or their names too long, in the workspace", maxEntries)
+		return errTooMany
 	}
 	if u.seen[name] {
 		return hostile("entry %.200q comes twice", name)
 	}
 	u.seen[name] = true
 	if len(u.waiting) >= maxListed || u.batch.full() || u.awaited(name) {
-		if err := u.place(); err != nil {
+		if err := u.place(ctx); err != nil {
 			return err
 		}
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		u.directory(name, perm(h))
-		return nil
+		_, err := u.directory(ctx, name, perm(h))
+		return err
 	case tar.TypeReg:
-		return u.file(name, h, content)
+		return u.file(ctx, name, h, content)
 	case tar.TypeSymlink:
-		return u.link(name, h.Linkname)
+		return u.link(ctx, name, h.Linkname)
 	}
 	u.warnings.add("%q is of type %q; skipped", name, h.Typeflag)
 	return nil
 }
 
 // directory makes name, or finds it, and reports whether it may be written into.
-func (u *unpacker) directory(name string, mode fs.FileMode) bool {
+func (u *unpacker) directory(ctx context.Context, name string, mode fs.FileMode) (bool, error) {
 	if ok, known := u.dirs[name]; known {
-		return ok
+		return ok, nil
 	}
-	ok := u.directory(path.Dir(name), 0o755) && u.makeDirectory(name, mode)
-	u.dirs[name] = ok
-	return ok
-}
-
-func (u *unpacker) makeDirectory(name string, mode fs.FileMode) bool {
-	info, err := u.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = u.root.Mkdir(name, (mode|0o700)&^othersWrite); err == nil {
-			return true
-		}
-	}
+	ok, warning, err := u.to.Directory(ctx, name, mode)
 	if err != nil {
-		u.warnings.add("directory %q could not be made: %v", name, err)
-		return false
+		return false, err
 	}
-	if !info.IsDir() {
-		u.warnings.add("directory %q: something else is in its place; skipped with all in it", name)
-		return false
+	if warning != "" {
+		u.warnings.add("%s", warning)
 	}
-	if why := u.guard.Folder(info); why != "" {
-		u.warnings.add("directory %q: %s; skipped with all in it", name, why)
-		return false
-	}
-	return true
+	u.dirs[name] = ok
+	return ok, nil
 }
 
-func (u *unpacker) file(name string, h *tar.Header, content io.Reader) error {
+func (u *unpacker) file(ctx context.Context, name string, h *tar.Header, content io.Reader) error {
 	if h.Size > u.left {
-		return fmt.Errorf("changed files are larger than the limit; %q has %d bytes, %d are left", name, h.Size, u.left)
+		return tooLarge(name, h.Size, u.left)
 	}
 	u.left -= h.Size
-	if !u.directory(path.Dir(name), 0o755) {
+	ok, err := u.directory(ctx, path.Dir(name), 0o755)
+	if err != nil {
+		return err
+	}
+	if !ok {
 		u.warnings.add("file %q skipped: its directory could not be used", name)
 		return nil
 	}
-	part := path.Join(path.Dir(name), ".custody-"+rand.Text())
-	now, same, err := u.write(part, name, h, content)
-	if err == nil && !same {
-		if as := u.guarded(name); u.free(as) {
-			u.wait(waiting{part, as, h.Size, h.ModTime}, name, now)
-			return nil
-		}
-	}
-	if removed := u.root.Remove(part); err == nil && removed != nil && !errors.Is(removed, fs.ErrNotExist) {
-		err = removed
-	}
-	return err
-}
-
-// write writes content to part and returns what is there, and whether that is what was copied in as name.
-func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (now leaf, same bool, err error) {
-	now = leaf{kind: tar.TypeReg, mode: int64(perm(h)), size: h.Size}
-	f, err := u.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return now, false, err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.CopyN(io.MultiWriter(f, sum, u), content, h.Size); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return now, false, fmt.Errorf("copy %q: %w", name, err)
-	}
-	now.sum = [sha256.Size]byte(sum.Sum(nil))
 	was, known := u.before[name]
-	if known && was == now {
-		return now, true, nil
-	}
 	mode := perm(h) &^ othersWrite
 	if known && was.kind == tar.TypeReg {
 		mode |= perm(h) & fs.FileMode(was.mode)
 	}
-	if err := f.Chmod(mode); err != nil {
-		return now, false, err
+	p, err := u.to.File(ctx, name, Attributes{Mode: mode, Size: h.Size, Time: h.ModTime})
+	if err != nil {
+		return err
+	}
+	now := leaf{kind: tar.TypeReg, mode: int64(perm(h)), size: h.Size}
+	if now.sum, err = u.write(p, name, h.Size, content); err != nil {
+		return err
+	}
+	if known && was == now {
+		if p.ID == 0 {
+			return nil
+		}
+		return u.to.Drop(ctx, p.ID)
 	}
 	now.mode = int64(mode)
-	return now, false, f.Close()
+	u.wait(p, name, now)
+	return nil
 }
 
-// othersWrite are permissions of other users that a sandbox may not set, unless the host file has them.
-const othersWrite = fs.FileMode(0o022)
+// write writes the content of a file to its part, if there is one, and returns the digest.
+func (u *unpacker) write(p Part, name string, size int64, content io.Reader) (sum [sha256.Size]byte, err error) {
+	hash := sha256.New()
+	to := []io.Writer{hash, u}
+	if p.Content != nil {
+		to = append([]io.Writer{p.Content}, to...)
+	}
+	_, err = io.CopyN(io.MultiWriter(to...), content, size)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if p.Content != nil {
+		if closed := p.Content.Close(); err == nil {
+			err = closed
+		}
+	}
+	if err != nil {
+		return sum, fmt.Errorf("copy %q: %w", name, err)
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}
 
 // Write counts the received content.
 func (u *unpacker) Write(b []byte) (int, error) {
@@ -219,10 +199,16 @@ func (u *unpacker) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wait has what is at w.part, and is called name in the workspace, wait for its name.
-func (u *unpacker) wait(w waiting, name string, l leaf) {
-	u.waiting = append(u.waiting, w)
-	u.batch.add(listed(name, w.as, l))
+// wait has a part, which is called name in the workspace, wait for its name.
+func (u *unpacker) wait(p Part, name string, l leaf) {
+	for _, w := range p.Warnings {
+		u.warnings.add("%s", w)
+	}
+	if p.ID == 0 {
+		return
+	}
+	u.waiting = append(u.waiting, waiting{p.ID, p.As, l.size})
+	u.batch.add(listed(name, p.As, l))
 }
 
 // awaited reports whether something that leads to name, or name itself, waits for its name.
@@ -230,80 +216,42 @@ func (u *unpacker) awaited(name string) bool {
 	return slices.ContainsFunc(u.waiting, func(w waiting) bool { return w.as == name || strings.HasPrefix(name, w.as+"/") })
 }
 
-// place lists the waiting files, and then renames all of them.
-func (u *unpacker) place() error {
+// place lists the waiting parts, and then gives all of them their names.
+func (u *unpacker) place(ctx context.Context) error {
 	if err := u.batch.tell(); err != nil {
 		return err
 	}
-	for ; len(u.waiting) > 0; u.waiting = u.waiting[1:] {
-		w := u.waiting[0]
-		if !u.free(w.as) {
-			u.root.Remove(w.part)
+	if len(u.waiting) == 0 {
+		return nil
+	}
+	var ids []PartID
+	for _, w := range u.waiting {
+		ids = append(ids, w.id)
+	}
+	taken, err := u.to.Place(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, w := range u.waiting {
+		if slices.Contains(taken, w.id) {
+			u.warnings.add("%s", isDirectory(w.as))
 			continue
-		}
-		if t := w.time; t.Year() >= 1970 && t.Before(time.Now().AddDate(1, 0, 0)) {
-			if err := u.root.Chtimes(w.part, t, t); err != nil {
-				return err
-			}
-		}
-		if err := u.root.Rename(w.part, w.as); err != nil {
-			return err
 		}
 		u.copied.Files++
 		u.copied.Bytes += w.bytes
 	}
+	u.waiting = nil
 	return nil
 }
 
-// guarded returns the name that a file is written as.
-func (u *unpacker) guarded(name string) string {
-	as, why := u.guard.File(name)
-	if why != "" {
-		u.warnings.add("%q is written as %q: on the host, %s", name, path.Base(as), why)
-	}
-	return as
-}
-
-// free reports whether name may be taken: by no one, or by what a rename replaces, which is all but a directory.
-func (u *unpacker) free(name string) bool {
-	info, err := u.root.Lstat(name)
-	if err == nil && info.IsDir() {
-		u.warnings.add("%q: a directory is in its place; skipped", name)
-		return false
-	}
-	return true
-}
-
-func (u *unpacker) link(name, target string) error {
+func (u *unpacker) link(ctx context.Context, name, target string) error {
 	if was, ok := u.before[name]; ok && was.kind == tar.TypeSymlink && was.link == target {
 		return nil
 	}
-	if why := u.guard.Link(name); why != "" {
-		u.warnings.add("symbolic link %q skipped: on the host, %s", name, why)
-		return nil
-	}
-	if !staysWithin(name, target) || u.leadsOut(name, target) {
-		u.warnings.add("symbolic link %q leads out of the directory, to %.200q; skipped", name, target)
-		return nil
-	}
-	if !u.directory(path.Dir(name), 0o755) {
-		u.warnings.add("symbolic link %q skipped: its directory could not be used", name)
-		return nil
-	}
-	if !u.free(name) {
-		return nil
-	}
-	part := path.Join(path.Dir(name), ".custody-"+rand.Text())
-	if err := u.root.Symlink(target, part); err != nil {
+	p, err := u.to.Link(ctx, name, target)
+	if err != nil {
 		return err
 	}
-	u.wait(waiting{part: part, as: name}, name, leaf{kind: tar.TypeSymlink, mode: 0o777, link: target})
+	u.wait(p, name, leaf{kind: tar.TypeSymlink, mode: 0o777, link: target})
 	return nil
-}
-
-// leadsOut follows the target through links that stand in the directory
-// already, its owner's among them, which may lead anywhere.
-func (u *unpacker) leadsOut(name, target string) bool {
-	_, err := u.root.Stat(path.Join(path.Dir(name), target))
-	return err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ELOOP)
 }

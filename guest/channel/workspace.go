@@ -238,7 +238,8 @@ func (s *Server) drain(data io.Writer, warnings *notes) (gone []string, err erro
 	}
 	defer root.Close()
 	seen := map[string]bool{}
-	p := packer{walker: walker{root: root, warn: warnings.add}, out: tar.NewWriter(data)}
+	out := tar.NewWriter(data)
+	p := packer{walker: walker{root: root, warn: warnings.add}, send: sendTo(out, nil)}
 	p.skip = func(name string, info fs.FileInfo) bool {
 		again := seen[name]
 		seen[name] = true
@@ -254,5 +255,5 @@ func (s *Server) drain(data io.Writer, warnings *notes) (gone []string, err erro
 		}
 	}
 	slices.Sort(gone)
-	return gone, p.out.Close()
+	return gone, out.Close()
 }
