@@ -5,6 +5,7 @@ import (
 
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/firecracker"
 	"github.com/custody-project/custody/vmm/gvisor"
 	"github.com/custody-project/custody/vmm/qemu"
 )
@@ -22,6 +23,8 @@ func remoteDriver(tier string, c *privsep.Conn) (vmm.Driver, error) {
 		return qemu.NewRemote(c, tier == vmm.QEMUKVM), nil
 	case vmm.GVisor:
 		return gvisor.NewRemote(c), nil
+	case vmm.Firecracker:
+		return firecracker.NewRemote(c), nil
 	}
-	return nil, fmt.Errorf("isolation %q cannot be used in a worker", tier)
+	return nil, fmt.Errorf("unknown isolation %q", tier)
 }

@@ -26,17 +26,20 @@ const (
 )
 
 // api is a client of Firecracker's API: HTTP over a unix socket. The server is treated as hostile: answers are bounded
-// in size and time, and the process that listens must have the machine's uid.
+// in size and time.
 type api struct {
 	http  *http.Client
 	limit time.Duration // of a call
 }
 
-// newAPI returns a client of the server that listens at path with the given uid.
-func newAPI(path string, uid int) *api {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialOwned(ctx, path, uid) }
+// dialer connects to a socket.
+type dialer func(ctx context.Context) (net.Conn, error)
+
+// newAPI returns a client of a server.
+func newAPI(dial dialer) *api {
+	to := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	return &api{limit: apiTimeout, http: &http.Client{
-		Transport:     &http.Transport{DialContext: dial, MaxResponseHeaderBytes: maxAnswer, DisableCompression: true, MaxIdleConns: 1},
+		Transport:     &http.Transport{DialContext: to, MaxResponseHeaderBytes: maxAnswer, DisableCompression: true, MaxIdleConns: 1},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -122,17 +125,16 @@ func decodeAnswer(status int, body []byte, answer any) error {
 	return fmt.Errorf("status %d: %.1000s", status, strconv.Quote(fault.Message))
 }
 
-// dialOwned connects to a unix socket and checks that its listener has this uid.
-func dialOwned(ctx context.Context, path string, uid int) (net.Conn, error) {
-	// Not a link: the process could lead Custody to a socket of the host.
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
-	}
+// dialOwned connects to the unix socket that fd was opened of with O_PATH, checks that its listener has this uid, and closes fd. The error is
+// errNotListening if nothing listens. The path is used in errors only.
+func dialOwned(ctx context.Context, fd int, path string, uid int) (net.Conn, error) {
 	defer unix.Close(fd)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		err = errNotListening // the socket is there a moment before the process listens
+	}
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	cred, err := peerOf(conn)
 	if err == nil && int(cred.Uid) != uid {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // serve answers each connection to a unix socket with the bytes of answer, after it has read the request. It returns the
@@ -36,6 +38,17 @@ func serve(t *testing.T, answer func(io.Writer)) string {
 	return path
 }
 
+// dialPath connects to the socket at a path, whose listener must have this uid.
+func dialPath(path string, uid int) dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		return dialOwned(ctx, fd, path, uid)
+	}
+}
+
 // TestGarbage: an answer that is none results in an error soon, whatever it is.
 func TestGarbage(t *testing.T) {
 	answer := func(s string) func(io.Writer) { return func(w io.Writer) { io.WriteString(w, s) } }
@@ -57,7 +70,7 @@ func TestGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newAPI(serve(t, c.answer), os.Getuid())
+			a := newAPI(dialPath(serve(t, c.answer), os.Getuid()))
 			a.limit = 500 * time.Millisecond
 			if name == "endless body" || name == "endless header" {
 				a.limit = 20 * time.Second
@@ -88,12 +101,12 @@ func writeEndless(w io.Writer, first, piece string) {
 // TestForeignSocket: a socket that a process of another user listens on is not used, for the API as for the channel.
 func TestForeignSocket(t *testing.T) {
 	path := serve(t, func(w io.Writer) { io.WriteString(w, "OK 1\n") })
-	a := newAPI(path, os.Getuid()+1)
+	a := newAPI(dialPath(path, os.Getuid()+1))
 	defer a.close()
 	if err := a.put(t.Context(), "/vm", nil); err == nil || !strings.Contains(err.Error(), "belongs to a process of uid") {
 		t.Errorf("API: %v", err)
 	}
-	s := newStream(path, os.Getuid()+1, nil)
+	s := newStream(dialPath(path, os.Getuid()+1), nil)
 	time.AfterFunc(100*time.Millisecond, func() { s.Close() })
 	if _, err := s.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "belongs to a process of uid") {
 		t.Errorf("channel: %v", err)
@@ -110,7 +123,7 @@ func TestStream(t *testing.T) {
 		}
 		io.WriteString(w, "OK 1073741824\nREADY\n")
 	})
-	s := newStream(path, os.Getuid(), nil)
+	s := newStream(dialPath(path, os.Getuid()), nil)
 	defer s.Close()
 	if b, err := io.ReadAll(s); string(b) != "READY\n" || err != nil {
 		t.Errorf("read %q, %v", b, err)
@@ -125,7 +138,7 @@ func TestStreamEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			gone := make(chan struct{})
-			s := newStream(filepath.Join(t.TempDir(), "none"), os.Getuid(), gone)
+			s := newStream(dialPath(filepath.Join(t.TempDir(), "none"), os.Getuid()), gone)
 			time.AfterFunc(50*time.Millisecond, func() { end(s, gone) })
 			if _, err := s.Read(make([]byte, 1)); err == nil {
 				t.Error("no error")

@@ -181,13 +181,15 @@ func (d *Driver) Fingerprint() string {
 
 // Start implements vmm.Driver.
 func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("starting a VM needs root, to confine it: run custody with sudo")
+	p, err := d.spawn(m)
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
 	}
-	v := newVM(m)
-	if err := v.start(ctx, d, m); err != nil {
-		err = v.addCause(err)
-		return nil, fmt.Errorf("vm %s: %w", m.ID, errors.Join(err, v.Destroy(context.WithoutCancel(ctx))))
+	var disk *os.File
+	if m.Scratch != nil {
+		if disk, err = pathOnly(m.Scratch); err != nil {
+			return nil, fmt.Errorf("vm %s: %w", m.ID, errors.Join(err, p.Remove()))
+		}
 	}
-	return v, nil
+	return connect(ctx, p, shapeOf(m), disk, m.ID)
 }

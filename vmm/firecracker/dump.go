@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,9 @@ type region struct {
 	from, size int64 // in Firecracker's address space, bytes
 	physical   int64 // the guest's physical address
 }
+
+// maxMaps bounds the list of a process's mappings, in bytes.
+const maxMaps = 8 << 20
 
 // On x86, memory that does not fit below the gap for devices continues at 4 GiB. The gap has one of two sizes,
 // depending on Firecracker's version.
@@ -37,28 +39,20 @@ func (v *vm) Dump(ctx context.Context, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, v.set(context.WithoutCancel(ctx), frozen)) }()
-	conn, err := dialOwned(ctx, v.process.path(apiSocket), v.uid.UID())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	cred, err := peerOf(conn)
-	if err != nil {
-		return err
-	}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cred.Pid))
-	if err != nil {
-		return err
-	}
-	regions, err := findMemory(maps, v.memory)
-	if err != nil {
-		return err
-	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", cred.Pid))
+	list, mem, err := v.process.Memory(ctx)
 	if err != nil {
 		return err
 	}
 	defer mem.Close()
+	defer list.Close()
+	maps, err := io.ReadAll(io.LimitReader(list, maxMaps))
+	if err != nil {
+		return err
+	}
+	regions, err := findMemory(maps, v.Memory)
+	if err != nil {
+		return err
+	}
 	if err := writeCore(ctx, w, mem, regions); err != nil {
 		return fmt.Errorf("read the machine's memory: %w", err)
 	}

@@ -9,8 +9,12 @@ import (
 
 // BootTracked boots a machine that can be saved with SaveTo.
 func BootTracked(ctx context.Context, d *Driver, m vmm.Machine) (vmm.VM, error) {
-	v := newVM(m)
-	if err := errors.Join(v.prepare(ctx, d, m), v.boot(ctx, m, true)); err != nil {
+	p, err := d.spawn(m)
+	if err != nil {
+		return nil, err
+	}
+	v := newVM(p, shapeOf(m), nil)
+	if err := errors.Join(v.awaitAPI(ctx), v.boot(ctx, true)); err != nil {
 		return nil, errors.Join(v.addCause(err), v.Destroy(context.WithoutCancel(ctx)))
 	}
 	return v, nil
@@ -24,16 +28,4 @@ func SaveMemory(ctx context.Context, m vmm.VM, kind string) error {
 }
 
 // PID is the process of a machine's Firecracker.
-func PID(ctx context.Context, m vmm.VM) (int, error) {
-	v := m.(*vm)
-	conn, err := dialOwned(ctx, v.process.path(apiSocket), v.uid.UID())
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	cred, err := peerOf(conn)
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Pid), nil
-}
+func PID(ctx context.Context, m vmm.VM) (int, error) { return m.(*vm).process.(*spawned).pid(ctx) }

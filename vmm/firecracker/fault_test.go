@@ -1,7 +1,6 @@
 package firecracker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -17,8 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/privsep/privseptest"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote/remotetest"
 )
 
 // playEnv makes the test program play a jailer with Firecracker behind it, with this fault.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(3)
 	}
-	os.Exit(m.Run())
+	privseptest.Main(m, work)
 }
 
 // play does what a jailer does with these arguments, as far as a driver notices, and then answers the API.
@@ -140,22 +141,21 @@ func TestFaults(t *testing.T) {
 		"another user":    "belongs to a process of uid 0",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			d, m := player(t, fault)
-			ok(t, confine.Sweep())
-			before := traces(t, m)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			began := time.Now()
-			_, err := d.Start(ctx, m)
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %q", err, want)
-			}
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("after %v", took)
-			}
-			if after := traces(t, m); !slices.Equal(before, after) {
-				t.Errorf("left: %q, before it: %q", after, before)
-			}
+			bothEnds(t, fault, func(t *testing.T, c remotetest.Control, m vmm.Machine) {
+				ok(t, confine.Sweep())
+				before := traces(t, m)
+				began := time.Now()
+				err := c.Start(t.Context(), 3*time.Second)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %q", err, want)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("after %v", took)
+				}
+				if after := traces(t, m); !slices.Equal(before, after) {
+					t.Errorf("left: %q, before it: %q", after, before)
+				}
+			})
 		})
 	}
 }
@@ -166,12 +166,11 @@ func TestSocketIsLink(t *testing.T) {
 	l, err := net.Listen("unix", path)
 	ok(t, err)
 	defer l.Close()
-	d, m := player(t, "link to "+path)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	if _, err := d.Start(ctx, m); !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
+	bothEnds(t, "link to "+path, func(t *testing.T, c remotetest.Control, _ vmm.Machine) {
+		if err := c.Start(t.Context(), 3*time.Second); err == nil || !strings.Contains(err.Error(), "did not open its API's socket") {
+			t.Errorf("%v", err)
+		}
+	})
 	l.(*net.UnixListener).SetDeadline(time.Now())
 	if conn, err := l.Accept(); err == nil {
 		conn.Close()
@@ -181,22 +180,17 @@ func TestSocketIsLink(t *testing.T) {
 
 // TestDiesLater: the end of a running machine is noticed, with its reason.
 func TestDiesLater(t *testing.T) {
-	d, m := player(t, "dies later")
-	v, err := d.Start(t.Context(), m)
-	ok(t, err)
-	ok(t, v.Thaw(t.Context()))
-	select {
-	case <-v.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("it is not noticed")
-	}
-	if err := v.Err(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
-		t.Errorf("%v", err)
-	}
-	if _, err := v.Channel().Read(make([]byte, 1)); err == nil {
-		t.Error("its channel can be read")
-	}
-	ok(t, v.Destroy(t.Context()))
+	bothEnds(t, "dies later", func(t *testing.T, c remotetest.Control, _ vmm.Machine) {
+		ok(t, c.Start(t.Context(), time.Minute))
+		ok(t, c.Do(t.Context(), "thaw"))
+		if err := c.Do(t.Context(), "died"); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+			t.Errorf("%v", err)
+		}
+		if err := c.Do(t.Context(), "read"); err == nil {
+			t.Error("its channel can be read")
+		}
+		ok(t, c.Do(t.Context(), "destroy"))
+	})
 }
 
 // TestLeftoverJail: what an earlier machine, or another user, has put at the paths of a jail on the host is not used.

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote"
 )
 
 // jailBase is where a machine's tmpfs is mounted, in the machine's own mount namespace. On the host it stays an empty
@@ -235,17 +237,24 @@ func (j jail) command() []string {
 	}
 }
 
-// path is the path of a file in Firecracker's root directory, for this process. It is valid until the process is killed.
-func (p *process) path(name string) string {
-	return "/proc/self/fd/" + strconv.Itoa(int(p.root.Fd())) + name
+// open opens a file in Firecracker's root directory. It follows no link: the process could lead Custody to a file of the host.
+func (p *process) open(path string, flags int) (fd int, err error) {
+	raw, err := p.root.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	closed := raw.Control(func(root uintptr) {
+		fd, err = unix.Openat(int(root), strings.TrimPrefix(path, "/"), flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err := errors.Join(closed, err); err != nil {
+		return -1, err
+	}
+	return fd, nil
 }
 
 // killTimeout bounds the wait for a killed process. A process in a system call that hangs,
 // for example in a broken KVM, ends only when the call returns.
 const killTimeout = 10 * time.Second
-
-// errStuck means that a killed process has not ended within killTimeout.
-var errStuck = errors.New("does not end after SIGKILL: a system call hangs")
 
 // kill ends all processes of the machine and waits until they have been reaped.
 func (p *process) kill() error {
@@ -253,7 +262,7 @@ func (p *process) kill() error {
 	select {
 	case <-p.waited:
 	case <-time.After(killTimeout):
-		return fmt.Errorf("process %d %w", p.handle.Pid, errStuck)
+		return fmt.Errorf("process %d %w", p.handle.Pid, remote.ErrStuck)
 	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

@@ -2,16 +2,12 @@ package firecracker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/custody-project/custody/netpolicy/link"
-	"github.com/custody-project/custody/vmm"
 )
 
 // The files of a machine, in the root directory of its process. A snapshot contains their names.
@@ -79,18 +75,18 @@ type (
 )
 
 // boot configures the machine and starts it. dirty makes snapshots of what changed possible.
-func (v *vm) boot(ctx context.Context, m vmm.Machine, dirty bool) error {
+func (v *vm) boot(ctx context.Context, dirty bool) error {
 	type step struct {
 		path string
 		body any
 	}
-	disks, nic := limits(m)
+	disks, nic := limits(v.shape)
 	steps := []step{
-		{"/machine-config", machineConfig{max(m.CPUs, 1), m.Memory >> 20, dirty}},
+		{"/machine-config", machineConfig{max(v.CPUs, 1), v.Memory >> 20, dirty}},
 		{"/boot-source", bootSource{"/" + kernelFile, "/" + initrdFile, kernelOptions}},
 		{"/drives/" + rootFile, drive{ID: rootFile, Path: "/" + rootFile, ReadOnly: true, rated: disks}},
 	}
-	if m.Scratch != nil {
+	if v.HasScratch {
 		steps = append(steps, step{"/drives/" + scratchFile, drive{ID: scratchFile, Path: "/" + scratchFile, rated: disks}})
 	}
 	mac := net.HardwareAddr(link.GuestMAC[:])
@@ -108,21 +104,21 @@ func (v *vm) boot(ctx context.Context, m vmm.Machine, dirty bool) error {
 }
 
 // restore loads the snapshot, sets the limits of this machine, and leaves the machine frozen.
-func (v *vm) restore(ctx context.Context, m vmm.Machine) error {
+func (v *vm) restore(ctx context.Context) error {
 	v.frozen = true
 	err := v.api.put(ctx, "/snapshot/load", snapshotLoad{"/" + stateFile, memoryBackend{"File", "/" + memoryFile}})
 	if err != nil {
 		return err
 	}
-	return setLimits(ctx, v.api, m)
+	return setLimits(ctx, v.api, v.shape)
 }
 
 // Snapshot implements vmm.VM.
 func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
 	v.turn.Lock()
 	defer v.turn.Unlock()
-	if v.saved == nil {
-		return errors.New("the machine's memory has no file: it cannot be saved")
+	if !v.CanSave {
+		return errNotSaved
 	}
 	if err := v.set(ctx, true); err != nil {
 		return err
@@ -132,28 +128,22 @@ func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
 	if err := slow.put(ctx, "/snapshot/create", snapshotCreate{"/" + newState, "/" + memoryFile, "Full"}); err != nil {
 		return v.explain(err)
 	}
-	if err := v.copyState(state); err != nil {
+	if err := v.copyState(ctx, state); err != nil {
 		return fmt.Errorf("copy the device state: %w", err)
 	}
-	// A restored machine reads the memory with another uid. The directory of the file is root's alone.
-	return errors.Join(v.saved.Chown(0, 0), v.saved.Chmod(0o444))
+	return nil
 }
 
 // copyState copies the device state that Firecracker wrote.
-func (v *vm) copyState(to *os.File) error {
-	fd, err := unix.Openat(int(v.process.root.Fd()), newState, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (v *vm) copyState(ctx context.Context, to *os.File) error {
+	f, err := v.process.Saved(ctx)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), newState)
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
+	n, err := io.Copy(to, io.LimitReader(f, maxState+1))
+	if err == nil && n > maxState {
+		err = fmt.Errorf("it has more than %d bytes", maxState)
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxState {
-		return fmt.Errorf("it is not a regular file of at most %d bytes", maxState)
-	}
-	_, err = io.Copy(to, io.LimitReader(f, maxState))
 	return err
 }

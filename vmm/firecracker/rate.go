@@ -2,8 +2,6 @@ package firecracker
 
 import (
 	"context"
-
-	"github.com/custody-project/custody/vmm"
 )
 
 // nicID is Firecracker's name of the network interface.
@@ -31,8 +29,8 @@ type (
 const refill = 100
 
 // limits are those of each drive and of the network interface.
-func limits(m vmm.Machine) (disks rated, nic ratedNIC) {
-	return rated{limiter(m.DiskRate)}, ratedNIC{limiter(m.NetworkRate), limiter(m.NetworkRate)}
+func limits(s shape) (disks rated, nic ratedNIC) {
+	return rated{limiter(s.DiskRate)}, ratedNIC{limiter(s.NetRate), limiter(s.NetRate)}
 }
 
 func limiter(bytesPerSecond int64) *rateLimiter {
@@ -43,17 +41,17 @@ func limiter(bytesPerSecond int64) *rateLimiter {
 }
 
 // setLimits sets the limits of a restored machine; a snapshot has none.
-func setLimits(ctx context.Context, a *api, m vmm.Machine) error {
+func setLimits(ctx context.Context, a *api, s shape) error {
 	type change struct {
 		Drive string `json:"drive_id,omitempty"`
 		NIC   string `json:"iface_id,omitempty"`
 		rated
 		ratedNIC
 	}
-	disks, nic := limits(m)
-	if m.DiskRate > 0 {
+	disks, nic := limits(s)
+	if s.DiskRate > 0 {
 		drives := []string{rootFile}
-		if m.Scratch != nil {
+		if s.HasScratch {
 			drives = append(drives, scratchFile)
 		}
 		for _, id := range drives {
@@ -62,7 +60,7 @@ func setLimits(ctx context.Context, a *api, m vmm.Machine) error {
 			}
 		}
 	}
-	if m.NetworkRate > 0 {
+	if s.NetRate > 0 {
 		return a.patch(ctx, "/network-interfaces/"+nicID, change{NIC: nicID, ratedNIC: nic})
 	}
 	return nil

@@ -46,7 +46,7 @@ func TestLimitOfRestored(t *testing.T) {
 func limitThrough(t *testing.T, m vmm.Machine, seen func(*http.Request)) error {
 	t.Helper()
 	a := &api{limit: apiTimeout, http: &http.Client{Transport: transport(func(r *http.Request) { seen(r) })}}
-	return setLimits(t.Context(), a, m)
+	return setLimits(t.Context(), a, shapeOf(m))
 }
 
 // transport answers each request with success.

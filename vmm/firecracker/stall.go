@@ -18,7 +18,7 @@ const (
 
 // watchSpace reports a stall, and freezes the machine, while the disk of the host has too little space. It returns when
 // the machine has ended.
-func (v *vm) watchSpace(disk *os.File) {
+func (v *vm) watchSpace() {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
 	for {
@@ -27,7 +27,7 @@ func (v *vm) watchSpace(disk *os.File) {
 			return
 		case <-tick.C:
 		}
-		free, err := freeSpace(disk)
+		free, err := freeSpace(v.disk)
 		if err != nil || free >= spaceLeft {
 			continue
 		}

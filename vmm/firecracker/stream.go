@@ -26,9 +26,8 @@ const (
 // listener. The first Read or Write connects it and waits for that: a guest that boots listens late, and a frozen guest
 // does not answer.
 type stream struct {
-	path string
-	uid  int
-	gone <-chan struct{} // closed when the machine has ended
+	socket dialer
+	gone   <-chan struct{} // closed when the machine has ended
 
 	dial   sync.Once
 	dialed chan struct{} // closed when conn or err is set
@@ -39,8 +38,8 @@ type stream struct {
 	work   sync.WaitGroup
 }
 
-func newStream(path string, uid int, gone <-chan struct{}) *stream {
-	s := &stream{path: path, uid: uid, gone: gone, dialed: make(chan struct{})}
+func newStream(socket dialer, gone <-chan struct{}) *stream {
+	s := &stream{socket: socket, gone: gone, dialed: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -107,7 +106,7 @@ func (s *stream) connect() (net.Conn, error) {
 func (s *stream) try() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 	defer cancel()
-	conn, err := dialOwned(ctx, s.path, s.uid)
+	conn, err := s.socket(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -5,27 +5,59 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/remote"
 )
 
-// vm implements vmm.VM.
+// fcProcess is what a vm needs of Firecracker's process, which can belong to another process of Custody.
+type fcProcess interface {
+	remote.Process
+	// Dial connects to one of Firecracker's sockets, whose listener must have the machine's uid. The error is errNotListening while there
+	// is none.
+	Dial(ctx context.Context, socket string) (net.Conn, error)
+	// Memory returns the list of the process's mappings and its memory, both read-only: maps and mem of proc(5).
+	Memory(ctx context.Context) (maps, mem *os.File, err error)
+	// Saved returns the device state that Firecracker has written, and makes the file of the memory that of a template.
+	Saved(ctx context.Context) (state *os.File, err error)
+}
+
+var (
+	errNotListening = errors.New("firecracker does not listen")
+	errNotSaved     = errors.New("the machine's memory has no file: it cannot be saved")
+)
+
+// shape is what a vm needs to know of its machine.
+type shape struct {
+	CPUs                int
+	Memory              int64 // bytes
+	DiskRate, NetRate   int64 // bytes per second; 0: no limit
+	Restored            bool
+	HasScratch, CanSave bool
+}
+
+func shapeOf(m vmm.Machine) shape {
+	return shape{
+		CPUs: m.CPUs, Memory: m.Memory, DiskRate: m.DiskRate, NetRate: m.NetworkRate,
+		Restored: m.Image.State != nil, HasScratch: m.Scratch != nil, CanSave: m.Image.State == nil && onDisk(m.Image.Memory),
+	}
+}
+
+// vm implements vmm.VM. It parses what Firecracker sends.
 type vm struct {
-	process *process
-	cgroup  *confine.Group
-	uid     *confine.Lease
+	shape
+	process fcProcess
 	api     *api
+	reached atomic.Bool // the API's socket has been connected
 	channel *stream
-	stderr  *confine.Tail
-	memory  int64    // bytes of the machine's RAM
-	saved   *os.File // receives the RAM with Snapshot; nil: the machine cannot be saved
+	disk    *os.File // the scratch disk, for the free space of its file system; nil: there is none
 	stalls  chan string
 	watch   sync.WaitGroup
 
@@ -41,179 +73,82 @@ type vm struct {
 	leftover error // of cleanUp
 }
 
-func newVM(m vmm.Machine) *vm {
-	return &vm{memory: m.Memory, stalls: make(chan string, 1), done: make(chan struct{})}
+// newVM returns the machine of a Firecracker that has been started. It takes over both.
+func newVM(p fcProcess, s shape, disk *os.File) *vm {
+	v := &vm{process: p, shape: s, disk: disk, stalls: make(chan string, 1), done: make(chan struct{})}
+	v.api = newAPI(func(ctx context.Context) (net.Conn, error) {
+		conn, err := p.Dial(ctx, apiSocket)
+		if err == nil {
+			v.reached.Store(true)
+		}
+		return conn, err
+	})
+	v.channel = newStream(func(ctx context.Context) (net.Conn, error) { return p.Dial(ctx, vsockSocket) }, v.done)
+	v.watch.Go(v.await)
+	return v
 }
 
-// maxState bounds the size of a machine's device state, which is far smaller.
-const maxState = 32 << 20
+// connect returns the machine of a Firecracker that has been started, restored or booting. It takes over both.
+func connect(ctx context.Context, p fcProcess, s shape, disk *os.File, id string) (vmm.VM, error) {
+	v := newVM(p, s, disk)
+	if err := v.start(ctx); err != nil {
+		err = v.addCause(err)
+		return nil, fmt.Errorf("vm %s: %w", id, errors.Join(err, v.Destroy(context.WithoutCancel(ctx))))
+	}
+	return v, nil
+}
 
-func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) error {
-	if err := v.prepare(ctx, d, m); err != nil {
+func (v *vm) start(ctx context.Context) error {
+	if err := v.awaitAPI(ctx); err != nil {
 		return err
 	}
 	var err error
-	if m.Image.State != nil {
-		err = v.restore(ctx, m)
+	if v.Restored {
+		err = v.restore(ctx)
 	} else {
-		err = v.boot(ctx, m, false)
+		err = v.boot(ctx, false)
 	}
 	if err != nil {
 		return v.explain(err)
 	}
-	if m.Scratch != nil {
-		v.watch.Go(func() { v.watchSpace(m.Scratch) })
+	if v.disk != nil {
+		v.watch.Go(v.watchSpace)
 	}
 	return nil
 }
 
-// prepare starts a Firecracker without a machine.
-func (v *vm) prepare(ctx context.Context, d *Driver, m vmm.Machine) error {
-	if err := confine.Sweep(); err != nil {
-		return fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
-	}
-	var err error
-	if v.uid, err = confine.LeaseUID(); err != nil {
-		return err
-	}
-	if v.cgroup, err = confine.NewGroup(v.uid.UID(), m.CPUs, m.Memory); err != nil {
-		return err
-	}
-	if err := v.launch(d, m); err != nil {
-		return err
-	}
-	return v.awaitAPI(ctx)
-}
-
-// launch starts the process.
-func (v *vm) launch(d *Driver, m vmm.Machine) error {
-	stderr, errW, err := confine.NewTail("firecracker")
-	if err != nil {
-		return err
-	}
-	v.stderr = stderr
-	defer errW.Close()
-	j := jail{
-		uid: v.uid.UID(), paths: d.paths, network: network(m.Tap), stdout: m.Console, stderr: errW,
-		admit: v.cgroup.Add, maxFile: max(m.Memory, maxState),
-	}
-	files, err := v.inputs(d, m, &j)
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	v.process, err = j.start()
-	err = errors.Join(err, v.uid.Unname())
-	if v.process == nil {
-		return err
-	}
-	v.watch.Go(v.await)
-	v.api = newAPI(v.process.path(apiSocket), v.uid.UID())
-	v.channel = newStream(v.process.path(vsockSocket), v.uid.UID(), v.done)
-	return err
-}
-
-// inputs sets the files of the jail. The caller closes the files that are returned.
-func (v *vm) inputs(d *Driver, m vmm.Machine, j *jail) (opened []*os.File, err error) {
-	uid := v.uid.UID()
-	j.files = []file{{name: rootFile, file: m.Image.Root}}
-	if m.Image.State != nil {
-		state, err := readState(m.Image.State)
-		if err != nil {
-			return nil, err
-		}
-		j.copies = map[string][]byte{stateFile: state}
-		j.files = append(j.files, file{name: memoryFile, file: m.Image.Memory})
-	} else {
-		kernel, initrd, err := bootFiles(m.Image, d.version.less(unpacked))
-		if err != nil {
-			return nil, err
-		}
-		j.copies = map[string][]byte{kernelFile: kernel, initrdFile: initrd}
-		if onDisk(m.Image.Memory) {
-			v.saved = m.Image.Memory
-			if err := v.saved.Chown(uid, uid); err != nil {
-				return nil, err
-			}
-			j.files = append(j.files, file{name: memoryFile, file: m.Image.Memory, write: true})
-		}
-	}
-	if m.Scratch == nil {
-		return nil, nil
-	}
-	info, err := m.Scratch.Stat()
+// pathOnly opens a file so that neither its contents can be read nor written, only its file system's state.
+func pathOnly(f *os.File) (*os.File, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("scratch disk: %w", err)
 	}
-	j.maxFile = max(j.maxFile, info.Size())
-	if err := m.Scratch.Chown(uid, uid); err != nil {
-		return nil, fmt.Errorf("scratch disk: %w", err)
-	}
-	disk, err := v.uid.Name(m.Scratch)
-	if err != nil {
-		return nil, fmt.Errorf("scratch disk: %w", err)
-	}
-	j.files = append(j.files, file{name: scratchFile, file: disk, write: true})
-	return []*os.File{disk}, nil
-}
-
-// readState reads the device state.
-func readState(f *os.File) ([]byte, error) {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxState+1))
-	if err == nil && len(b) > maxState {
-		err = fmt.Errorf("it has more than %d bytes", maxState)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the device state: %w", err)
-	}
-	return b, nil
-}
-
-// onDisk reports whether f is a file with a name: an anonymous file cannot be mounted.
-func onDisk(f *os.File) bool {
-	var st unix.Stat_t
-	return f != nil && unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
+	return os.NewFile(uintptr(fd), "scratch"), nil
 }
 
 // apiEvery is the pause before the API's socket is looked for again.
 const apiEvery = time.Millisecond
 
-// awaitAPI waits until Firecracker answers, and checks its version.
+// awaitAPI waits until Firecracker answers.
 func (v *vm) awaitAPI(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	for {
-		if _, err := os.Lstat(v.process.path(apiSocket)); err == nil {
-			break
+		var answer struct {
+			Version string `json:"firecracker_version"`
+		}
+		err := v.api.get(ctx, "/version", &answer)
+		if err == nil {
+			return nil
+		}
+		if v.reached.Load() || ctx.Err() == nil && !errors.Is(err, errNotListening) {
+			return v.explain(err)
 		}
 		select {
 		case <-v.done:
 			return errors.New("it did not start")
 		case <-ctx.Done():
 			return v.explain(fmt.Errorf("firecracker did not open its API's socket: %w", ctx.Err()))
-		case <-time.After(apiEvery):
-		}
-	}
-	var answer struct {
-		Version string `json:"firecracker_version"`
-	}
-	for { // the socket is there a moment before the process listens
-		err := v.api.get(ctx, "/version", &answer)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			return v.explain(err)
-		}
-		select {
-		case <-v.done:
-			return errors.New("it did not start")
-		case <-ctx.Done():
-			return v.explain(err)
 		case <-time.After(apiEvery):
 		}
 	}
@@ -267,28 +202,17 @@ func (v *vm) Err() error {
 
 // await waits for the end of the process, sets err and closes done.
 func (v *vm) await() {
-	<-v.process.waited
+	<-v.process.Waited()
 	v.mu.Lock()
 	if !v.destroyed {
-		v.err = fmt.Errorf("firecracker ended by itself: %s%s", ending(v.process.state), v.stderr.Quote())
+		v.err = fmt.Errorf("firecracker ended by itself: %s%s", v.process.End(), v.process.Quote())
 	}
 	v.mu.Unlock()
 	close(v.done)
 }
 
-// ending describes how Firecracker ended, given the state of the shell that started it.
-func ending(shell *os.ProcessState) string {
-	if code := shell.ExitCode(); code > 128 {
-		return "signal: " + syscall.Signal(code-128).String()
-	}
-	return shell.String()
-}
-
 // addCause adds to the error of a failed start how Firecracker ended, if it did.
 func (v *vm) addCause(err error) error {
-	if v.process == nil {
-		return err
-	}
 	select {
 	case <-v.done:
 		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
@@ -302,7 +226,7 @@ func (v *vm) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w%s", err, v.stderr.Quote())
+	return fmt.Errorf("%w%s", err, v.process.Quote())
 }
 
 // Destroy implements vmm.VM. Further calls wait for the first and return its error.
@@ -315,40 +239,14 @@ func (v *vm) cleanUp() error {
 	v.mu.Lock()
 	v.destroyed = true
 	v.mu.Unlock()
-	var errs []error
-	if v.process != nil {
-		err := v.process.kill()
-		if errors.Is(err, errStuck) {
-			// It keeps its uid and its control group. Sweep removes them after it has ended.
-			v.closeEnds()
-			v.uid.Abandon()
-			return err
-		}
-		errs = append(errs, err)
+	err := v.process.Remove()
+	if !errors.Is(err, remote.ErrStuck) {
 		v.watch.Wait()
 	}
-	v.closeEnds()
-	if v.process != nil {
-		errs = append(errs, v.process.root.Close())
+	v.api.close()
+	v.channel.Close()
+	if v.disk != nil && !errors.Is(err, remote.ErrStuck) { // else watchSpace uses it
+		v.disk.Close()
 	}
-	if v.cgroup != nil {
-		errs = append(errs, v.cgroup.Remove())
-	}
-	if v.uid != nil {
-		v.uid.Release()
-	}
-	return errors.Join(errs...)
-}
-
-// closeEnds closes Custody's ends of the API, the channel and standard error.
-func (v *vm) closeEnds() {
-	if v.api != nil {
-		v.api.close()
-	}
-	if v.channel != nil {
-		v.channel.Close()
-	}
-	if v.stderr != nil {
-		v.stderr.Close()
-	}
+	return err
 }
