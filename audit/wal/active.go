@@ -134,7 +134,7 @@ func (a *active) replace() error {
 	if err != nil {
 		return err
 	}
-	if err := a.dir.fs.Rename(a.path()+tempSuffix, a.path()); err != nil {
+	if err := a.dir.fs.Rename(a.path()+TempSuffix, a.path()); err != nil {
 		file.Close()
 		return err
 	}

@@ -15,7 +15,7 @@ type directory struct {
 
 func (d directory) file(name string) string { return filepath.Join(d.path, name) }
 
-func (d directory) lock() (io.Closer, error) { return d.fs.Lock(d.file(lockName)) }
+func (d directory) lock() (io.Closer, error) { return d.fs.Lock(d.file(LockName)) }
 
 // make creates and locks the directory of a new run. It can be repeated.
 func (d directory) make() (io.Closer, error) {
@@ -50,14 +50,14 @@ func (d directory) writeFile(name string, data []byte) error {
 	if err := file.Close(); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(path+tempSuffix, path); err != nil {
+	if err := d.fs.Rename(path+TempSuffix, path); err != nil {
 		return err
 	}
 	return d.fs.SyncDir(d.path)
 }
 
 func (d directory) writeTemp(path string, data []byte) (File, error) {
-	file, err := d.fs.Create(path + tempSuffix)
+	file, err := d.fs.Create(path + TempSuffix)
 	if err != nil {
 		return nil, err
 	}

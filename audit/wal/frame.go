@@ -11,6 +11,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"path/filepath"
 	"strconv"
 
 	"github.com/custody-project/custody/internal/regular"
@@ -272,12 +273,44 @@ func ReadSegment(path string) iter.Seq2[Frame, error] {
 			return
 		}
 		defer file.Close()
-		r := NewReader(path, file)
-		for {
-			f, err := r.Next()
-			if err == io.EOF || !yield(f, err) || err != nil {
+		NewReader(path, file).each(yield)
+	}
+}
+
+// Frames yields the frames of the log in dir, in order.
+func Frames(files FS, dir string) iter.Seq2[Frame, error] {
+	return func(yield func(Frame, error) bool) {
+		names, err := files.ReadDir(dir)
+		if err != nil {
+			yield(Frame{}, err)
+			return
+		}
+		for _, name := range names {
+			if _, ok := ParseName(name, SegmentSuffix); !ok {
+				continue
+			}
+			path := filepath.Join(dir, name)
+			data, err := files.ReadFile(path)
+			if err != nil {
+				yield(Frame{}, err)
 				return
 			}
+			if !NewReader(path, bytes.NewReader(data)).each(yield) {
+				return
+			}
+		}
+	}
+}
+
+// each passes all frames to yield, and reports whether it reached the end.
+func (r *Reader) each(yield func(Frame, error) bool) bool {
+	for {
+		f, err := r.Next()
+		if err == io.EOF {
+			return true
+		}
+		if !yield(f, err) || err != nil {
+			return false
 		}
 	}
 }

@@ -41,7 +41,8 @@ type File interface {
 // ErrLocked means that a live process writes the run.
 var ErrLocked = errors.New("the run is being written by a live process")
 
-const lockName = "lock"
+// LockName is the name of the file that the writer of a log locks.
+const LockName = "lock"
 
 // Disk is the operating system's FS. Files are private to the user (0600, 0700).
 type Disk struct{}
@@ -123,11 +124,11 @@ func (Disk) Lock(path string) (io.Closer, error) {
 
 // CheckLock returns a *regular.TypeError if the run's lock file is not a regular file:
 // no process can hold it then. A missing lock is not an error.
-func CheckLock(dir string) error { return regular.Check(filepath.Join(dir, lockName)) }
+func CheckLock(dir string) error { return regular.Check(filepath.Join(dir, LockName)) }
 
 // Locked reports whether a live process writes the run in dir.
 func Locked(dir string) bool {
-	f, err := regular.Open(filepath.Join(dir, lockName))
+	f, err := regular.Open(filepath.Join(dir, LockName))
 	if err != nil {
 		return false
 	}

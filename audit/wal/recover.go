@@ -70,7 +70,7 @@ func (r *recoverer) run(ctx context.Context) (err error) {
 		}
 	}
 	for _, name := range r.names {
-		if strings.HasSuffix(name, tempSuffix) {
+		if strings.HasSuffix(name, TempSuffix) {
 			err = dir.fs.Remove(dir.file(name))
 		}
 		if first, ok := ParseName(name, ManifestSuffix); ok && err == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,10 +106,25 @@ const (
 	LeavesSuffix   = ".leaves"
 	ManifestSuffix = ".manifest"
 	tornSuffix     = ".torn"
-	tempSuffix     = ".tmp"
+	TempSuffix     = ".tmp"     // a file that is being written, after its own suffix
 	erasedSuffix   = ".erased"  // a segment with an erased record, not yet renamed into place
 	erasingSuffix  = ".erasing" // the segment before the erasure, to be overwritten
 )
+
+// IsFile reports whether name is one that a log gives to a file, except for its lock.
+func IsFile(name string) bool {
+	name = strings.TrimSuffix(name, TempSuffix)
+	for _, suffix := range []string{SegmentSuffix, LeavesSuffix, ManifestSuffix} {
+		if _, ok := ParseName(name, suffix); ok {
+			return true
+		}
+	}
+	start, torn := strings.CutSuffix(name, tornSuffix)
+	first, offset, cut := strings.Cut(start, ".")
+	_, ok := ParseName(first, "")
+	_, err := strconv.ParseUint(offset, 10, 63)
+	return torn && cut && ok && err == nil
+}
 
 // FileName returns the name of the file with that suffix of the segment that
 // begins with seq first.

@@ -2,6 +2,8 @@
 package privseptest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -53,4 +55,29 @@ func Start(t testing.TB, w privsep.Worker, handlers map[string]privsep.Handler) 
 		}
 	})
 	return p
+}
+
+// Connect returns one end of a connection whose other end, in this process too, carries out the calls of handlers.
+func Connect(t testing.TB, handlers map[string]privsep.Handler) *privsep.Conn {
+	t.Helper()
+	here, there, err := privsep.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := privsep.Socket(there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server := privsep.New(here, nil), privsep.New(socket, handlers)
+	ended := make(chan error, 2)
+	for _, c := range []*privsep.Conn{client, server} {
+		go func() { ended <- c.Run(context.Background()) }()
+	}
+	t.Cleanup(func() {
+		client.Close()
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Errorf("the connection: %v", err)
+		}
+	})
+	return client
 }
