@@ -20,6 +20,7 @@ type spawned struct {
 	cgroup  *confine.Group
 	uid     *confine.Lease
 	stderr  *confine.Tail
+	kvm     *os.File // open until QEMU has opened it; nil: the machine is emulated
 }
 
 // ends are Custody's ends of QEMU's sockets.
@@ -92,12 +93,10 @@ func (d *Driver) spawn(m vmm.Machine) (s *spawned, e ends, err error) {
 	j.args = d.args(m, &files, theirs[0], theirs[1], tap)
 	j.files = files
 	if d.kvm {
-		kvm, err := openKVM()
-		if err != nil {
+		if s.kvm, err = openKVM(); err != nil {
 			return s, e, err
 		}
-		defer kvm.Close()
-		j.opens[kvmPath] = kvm
+		j.opens[kvmPath] = s.kvm
 	}
 	if m.Image.State == nil {
 		j.binds = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
@@ -150,7 +149,12 @@ func (s *spawned) End() string { return s.process.state.String() }
 func (s *spawned) Quote() string { return s.stderr.Quote() }
 
 // Settle implements qemuProcess.
-func (s *spawned) Settle() { s.process.opens.close() }
+func (s *spawned) Settle() {
+	s.process.opens.close()
+	if s.kvm != nil {
+		s.kvm.Close()
+	}
+}
 
 // Remove implements remote.Process. Any part may be missing.
 func (s *spawned) Remove() error {
@@ -164,6 +168,9 @@ func (s *spawned) Remove() error {
 			return err
 		}
 		errs = append(errs, err)
+	}
+	if s.kvm != nil {
+		s.kvm.Close()
 	}
 	if s.stderr != nil {
 		s.stderr.Close()
