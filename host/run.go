@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/ship"
@@ -47,10 +48,15 @@ type Run struct {
 	ID  string
 	Dir string
 
-	host  *Host
-	log   *wal.Log
-	key   *keyWatch
-	alive *os.File // a shared lock on the directory of runs, see removeUnborn
+	// Files gives a worker the files of the log.
+	Files *remote.Server
+
+	host    *Host
+	options RunOptions
+	key     hostkey.Key
+	log     *wal.Log      // nil: a worker writes it
+	watch   *sealer.Watch // of log
+	alive   *os.File      // a shared lock on the directory of runs, see removeUnborn
 
 	toLog, toStore signal // set when a segment was sealed
 	toTail         signal // set when records have become durable
@@ -62,6 +68,20 @@ type Run struct {
 // Begin creates the log of a new run. While the disk is full, it calls OnStall
 // and waits.
 func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
+	r, err := h.Reserve(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.open(); err != nil {
+		r.alive.Close()
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	return r, nil
+}
+
+// Reserve is like Begin for a run whose log a worker creates and writes: with Files, and with Signer. The run's methods that record are
+// not used.
+func (h *Host) Reserve(ctx context.Context, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
 		return nil, fmt.Errorf("begin run: %.80q is not a run ID", o.ID)
 	}
@@ -84,30 +104,48 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		alive.Close()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	watch := &keyWatch{Sealer: statement.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
-	r := &Run{ID: o.ID, Dir: h.RunDir(o.ID), host: h, key: watch, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal()}
+	return &Run{
+		ID: o.ID, Dir: h.RunDir(o.ID), host: h, options: o, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal(),
+		key: key, Files: remote.NewServer(h.RunDir(o.ID)),
+	}, nil
+}
+
+// open creates the log.
+func (r *Run) open() (err error) {
+	o := r.options
+	r.watch = &sealer.Watch{Sealer: statement.NewSealer(r.key, o.Facts), Wait: o.KeyWait}
 	r.log, err = wal.Create(r.Dir, wal.Options{
-		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: h.Shipping().room,
-		OnCommit: func(records, bytes int, took time.Duration) {
-			r.toTail.set()
-			if o.OnCommit != nil {
-				o.OnCommit(records, bytes, took)
-			}
-		},
-		OnSeal: func() {
-			r.toLog.set()
-			r.toStore.set()
-		},
+		Run: o.ID, Mode: o.Mode, Sealer: r.watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: r.Room,
+		OnCommit: r.Committed, OnSeal: r.Sealed,
 	})
 	if err != nil {
-		alive.Close()
-		return nil, fmt.Errorf("begin run: %w", err)
+		return err
 	}
 	r.Recorder = audit.NewRecorder(r.log, o.Redactor)
 	r.OnSighted(o.Sighted)
 	r.OnPosted(o.Posted)
-	return r, nil
+	return nil
 }
+
+// Committed is called after each commit to the disk.
+func (r *Run) Committed(records, bytes int, took time.Duration) {
+	r.toTail.set()
+	if r.options.OnCommit != nil {
+		r.options.OnCommit(records, bytes, took)
+	}
+}
+
+// Sealed is called after each seal of a segment.
+func (r *Run) Sealed() {
+	r.toLog.set()
+	r.toStore.set()
+}
+
+// Room returns an error while the host may not store more records.
+func (r *Run) Room() error { return r.host.Shipping().room() }
+
+// Signer returns the signer of the run's segments, for a worker that writes the log.
+func (r *Run) Signer() *sealer.Signer { return sealer.NewSigner(r.key, r.ID, r.options.Facts) }
 
 // Record returns when the event is durable. In degrade mode it also returns
 // when the record cannot be written; the gap is declared later.
@@ -238,16 +276,13 @@ func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (sto
 }
 
 // Close closes the log with its closing manifest and waits until the store has
-// everything. It returns an error of the store separately, because the record is then complete all the same. It waits for a key
+// everything. If a worker writes the log, it must have ended. It returns an error of the store separately, because the record is then complete all the same. It waits for a key
 // that cannot sign as long as RunOptions states; after that, the next process that can sign closes the log.
 func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go r.key.giveUp(ctx, cancel)
-	record = r.log.Close(ctx, closing)
-	if record != nil && r.key.away.Load() {
-		record = fmt.Errorf("all records are on the disk, but the last ones are not signed; the next custody command that can sign them does so: %w", record)
+	if r.log != nil {
+		record = r.watch.Close(ctx, r.log, closing)
 	}
+	record = errors.Join(record, r.Files.Close())
 	r.alive.Close()
 	if r.stopShip != nil {
 		r.stopShip()

@@ -2,81 +2,95 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/egress"
+	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/vmm"
 )
 
-// logs is the directory of logs in the worker's root directory.
-const logs = "/logs"
-
 // The order of a worker's files.
 const (
-	fileConfig = iota
+	fileOrder = iota
+	fileStdin
 	fileStdout
 	fileStderr
 	fileState // only for a machine to restore
 )
 
+// stateFD is the descriptor of the state: descriptors 0 to 3 are those of every worker.
+const stateFD = 4 + fileState
+
 // Main is the worker. It returns when the run has ended.
 func Main(ctx context.Context) error {
-	conn, files, err := privsep.Enter(nil, fileState)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &worker{cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
+	conn, files, err := privsep.Enter(w.handlers(), fileState)
 	if err != nil {
 		return err
 	}
-	var c Config
-	if err := json.NewDecoder(files[fileConfig]).Decode(&c); err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+	w.conn, w.files = conn, remote.New(conn)
+	w.stdin, w.stdout, w.stderr = files[fileStdin], files[fileStdout], files[fileStderr]
+	if err := privsep.FromMemory(files[fileOrder], &w.order); err != nil {
+		return fmt.Errorf("read the order: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	ran := make(chan error, 1)
-	go func() { ran <- conn.Run(ctx) }()
-	w := &worker{config: c, conn: conn, stdout: files[fileStdout], stderr: files[fileStderr]}
-	if c.Restored && !c.Recover {
+	go func() { ran <- conn.Run(context.WithoutCancel(ctx)) }()
+	if w.order.Restored {
 		unix.CloseOnExec(int(stateFD))
 		w.state = os.NewFile(stateFD, "state")
 	}
 	do := w.run
-	if c.Recover {
+	if w.order.Recover {
 		do = w.recover
 	}
 	result, err := do(ctx)
-	if err == nil {
-		_, err = conn.Call(ctx, callEnded, result, nil)
-	}
+	report := outcomeOf(result)
+	report.Unbegun = faultOf(err)
+	_, err = conn.Call(context.WithoutCancel(ctx), callEnded, report, nil)
 	conn.Close()
 	return errors.Join(err, <-ran)
 }
 
-// stateFD is the descriptor of the state: descriptors 0 to 3 are those of every worker.
-const stateFD = 4 + fileState
-
 // worker is the run in the worker's process.
+//
+//	Main --> opening --sandbox started--> live --run or recover returns--> ended
 type worker struct {
-	config         Config
-	conn           *privsep.Conn
-	stdout, stderr *os.File
-	state          *os.File // nil: the machine boots
-	redactor       *redact.Redactor
-	record         *record
+	order                 order
+	conn                  *privsep.Conn
+	files                 remote.FS // of the log
+	stdin, stdout, stderr *os.File
+	state                 *os.File // nil: the machine boots
+	cancel                context.CancelCauseFunc
+	signals               chan syscall.Signal
+	resizes               chan channel.Winsize
+
+	redactor *redact.Redactor
+	record   *record
+	issuer   *secrets.Issuer // nil: the run has no secrets
+	network  *egress.Network
+	reports  *reports
+
+	mu      sync.Mutex       // guards the fields below
+	sandbox *sandbox.Sandbox // nil before it has started
+	stalled bool             // the record cannot be written, and the sandbox must be frozen
 }
 
 // record is the run's recorder and log.
@@ -85,84 +99,132 @@ type record struct {
 	log *wal.Log
 }
 
-// Sync implements sandbox.Recorder.
-func (r *record) Sync(ctx context.Context, seq uint64) error { return r.log.Sync(ctx, seq) }
+// Record implements sandbox.Recorder. In degrade mode it also returns when the record cannot be written; the gap is declared later.
+func (r *record) Record(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Record(ctx, ev)
+	return seq, goOn(err)
+}
 
+// Post implements sandbox.Recorder.
+func (r *record) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Post(ctx, ev)
+	return seq, goOn(err)
+}
+
+// Sync implements sandbox.Recorder.
+func (r *record) Sync(ctx context.Context, seq uint64) error { return goOn(r.log.Sync(ctx, seq)) }
+
+// goOn removes the errors that report dropped events in degrade mode.
+func goOn(err error) error {
+	if errors.Is(err, wal.ErrStalled) || errors.Is(err, wal.ErrDropped) {
+		return nil
+	}
+	return err
+}
+
+// run carries out the run. An error means that no run began.
 func (w *worker) run(ctx context.Context) (result Result, err error) {
-	if w.redactor, err = pattern.NewRedactor(w.config.TagKey); err != nil {
+	if w.redactor, err = pattern.NewRedactor(w.order.TagKey); err != nil {
 		return result, err
 	}
-	driver, err := remoteDriver(w.config.Facts.Tier, w.conn)
+	driver, err := remoteDriver(w.order.Facts.Tier, w.conn)
 	if err != nil {
 		return result, err
 	}
-	network, err := w.openNetwork(ctx)
-	if err != nil {
+	w.record, w.reports = new(record), newReports(w.conn)
+	defer w.reports.close()
+	if err := w.openIssuer(); err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, network.Close()) }()
-	run := w.config.Settings.Run
-	log, err := wal.Create(filepath.Join(logs, run), wal.Options{Run: run, Mode: w.config.Mode, Sealer: sealer.NewRemote(w.conn)})
+	if w.network, err = w.openNetwork(context.WithoutCancel(ctx)); err != nil {
+		return result, err
+	}
+	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.conn), Wait: w.order.KeyWait}
+	log, err := wal.Create(remote.Dir, w.logOptions(watch))
 	if err != nil {
-		return result, fmt.Errorf("make the run's log: %w", err)
+		return result, errors.Join(fmt.Errorf("begin run: %w", err), w.network.Close())
 	}
 	w.record.Recorder, w.record.log = audit.NewRecorder(log, w.redactor), log
-	ended := w.carryOut(ctx, driver, network)
+	w.record.OnSighted(w.sighted)
+	if w.order.Notify {
+		w.record.OnPosted(w.posted)
+	}
+	result.Result = w.carryOut(ctx, driver)
+	keep := context.WithoutCancel(ctx)
+	w.revokeAll(keep)
 	closing := wal.Sealed
-	if ended.Status == audit.StatusInterrupted {
+	if result.Status == audit.StatusInterrupted {
 		closing = wal.Interrupted
 	}
-	if err := log.Close(context.WithoutCancel(ctx), closing); err != nil {
-		return result, fmt.Errorf("close the record: %w", err)
-	}
-	result = Result{ExitCode: ended.ExitCode, Status: ended.Status}
-	if ended.Err != nil {
-		result.Error = ended.Err.Error()
+	result.Record = watch.Close(keep, log, closing)
+	if err := w.network.Close(); err != nil {
+		w.reports.problem(err)
 	}
 	return result, nil
 }
 
+// logOptions are the options of the run's log.
+func (w *worker) logOptions(s wal.Sealer) wal.Options {
+	o := wal.Options{
+		Run: w.order.Settings.Run, Mode: w.order.Mode, Sealer: s, FS: w.files, OnStall: w.stall, OnResume: w.resume,
+		OnCommit: w.reports.committed, OnSeal: w.reports.sealed,
+	}
+	if w.order.Spool {
+		o.Room = w.reports.room
+	}
+	return o
+}
+
 // openNetwork makes the sandbox's network. It records nothing before the sandbox starts.
 func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
-	p, err := project.Parse(project.Name, w.config.Project)
+	policy, err := policyOf(w.order.Rules)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := p.Policy()
+	servers, err := w.order.servers()
 	if err != nil {
 		return nil, err
 	}
-	var servers []upstream.Server
-	for _, text := range p.Resolvers {
-		s, err := upstream.ParseServer(text)
-		if err != nil {
-			return nil, fmt.Errorf("resolvers: %w", err)
-		}
-		servers = append(servers, s)
-	}
-	w.record = new(record)
 	prepared := egress.PrepareBy(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.conn, o) })
-	network, err := prepared.Network(egress.Options{
-		Run: w.config.Settings.Run, Policy: policy, Resolvers: servers, Recorder: w.record, Notice: w.notice,
-		Redactor: w.redactor, Tokens: p.Limits.LLMTokens,
-	})
+	o := egress.Options{
+		Run: w.order.Settings.Run, Policy: policy, Resolvers: servers, Recorder: w.record, Notice: w.notice,
+		Redactor: w.redactor, Tokens: w.order.Tokens,
+	}
+	if w.issuer != nil {
+		o.Credentials = w.issuer
+	}
+	network, err := prepared.Network(o)
 	if err != nil {
 		return nil, errors.Join(err, prepared.Close())
 	}
 	return network, nil
 }
 
-func (w *worker) notice(text string) { fmt.Fprintln(w.stderr, "custody: "+text) }
+// notice reports text to the user.
+func (w *worker) notice(text string) { w.reports.text(callNotice, w.redactor.String(text)) }
 
 // carryOut runs the steps in the sandbox.
-func (w *worker) carryOut(ctx context.Context, driver vmm.Driver, network *egress.Network) sandbox.Result {
-	plan := sandbox.Plan{Time: w.config.Time, Facts: w.config.Facts}
-	for _, s := range w.config.Steps {
-		plan.Steps = append(plan.Steps, sandbox.Step{Name: s.Name, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Stdout: w.stdout, Stderr: w.stderr})
-	}
+func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result {
+	plan := sandbox.Plan{Time: w.order.Time, Facts: w.order.Facts, Waits: w.order.Waits, Steps: w.steps(), Review: w.review}
 	parts := sandbox.Parts{
-		Driver: driver, Image: vmm.Image{State: w.state}, Network: network,
-		Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
+		Driver: driver, Image: vmm.Image{State: w.state}, Network: w.network, Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
 	}
-	return sandbox.Run(ctx, parts, w.config.Settings, plan, func(*sandbox.Sandbox) {})
+	if w.issuer != nil {
+		parts.Secrets = w.issuer
+	}
+	if w.order.Progress {
+		parts.Progress = func(text string) { w.reports.text(callProgress, w.redactor.String(text)) }
+	}
+	return sandbox.Run(ctx, parts, w.order.Settings, plan, func(s *sandbox.Sandbox) { w.started(ctx, s) })
+}
+
+// steps returns the steps, connected to the streams of the run's console.
+func (w *worker) steps() (list []sandbox.Step) {
+	for _, s := range w.order.Steps {
+		list = append(list, sandbox.Step{
+			Name: s.Name, Argv: s.Argv, Env: s.Env, Vars: s.Vars, Dir: s.Dir, Secrets: s.Secrets, Time: s.Time, TTY: w.order.Terminal,
+			Live: w.order.Live, Stdin: w.stdin, Stdout: w.stdout, Stderr: w.stderr, Signals: w.signals, Resizes: w.resizes,
+		})
+	}
+	return list
 }

@@ -4,198 +4,253 @@
 //	Run (root)                                             Main (worker: a uid of its own, no capabilities)
 //	  fence.Namespace  <---- sockets, uplink ------------    fence.Fence, egress.Network
 //	  Driver's Server  <---- start, end -----------------    the tier's Remote, sandbox.Run
-//	  sealer.Signer    <---- sign a segment -------------    sealer.Remote, wal.Log, audit.Recorder
+//	  remote.Server    <---- files of the log -----------    wal.Log, audit.Recorder
+//	  sealer.Signer    <---- sign a segment -------------    sealer.Remote
+//	  brokers          <---- mint, renew, revoke --------    secrets.Issuer
+//	  Session          ----- policy, pause, signals ---->    worker
 //	                                 privsep
-//
-// It does not support secrets, copies, terminals and changes of policy yet, and custody run does not use it yet.
 package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
+	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/sealer"
-	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/audit/wal/remote"
+	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/sandbox"
+	brokers "github.com/custody-project/custody/secrets/remote"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
 )
 
-// Config describes a run to its worker.
-type Config struct {
-	Settings sandbox.Settings
-	Facts    audit.Lifecycle // of the run's first event; their tier is the machine's
-	Mode     wal.Mode
-	Project  []byte // the project file, for its policy and resolvers
-	Steps    []Step
-	Time     time.Duration // limit of the run
-	TagKey   []byte        // of the redactor
-	Restored bool          // the machine is restored from a snapshot
-	// Recover makes the worker close the record of one that ended before it did. Last is the manifest that was signed last.
-	Recover bool
-	Last    []byte
-}
-
-// Step is a command of the run.
-type Step struct {
-	Name string
-	Argv []string
-	Env  []string
-	Dir  string
-}
-
 // Options are what the privileged process needs, in addition to the worker's configuration.
 type Options struct {
 	Config
+	Policy  *netpolicy.Policy
 	Driver  Driver
 	Machine vmm.Machine // without its TAP
-	Key     note.Signer
-	Logs    string // directory in which the worker makes the run's log; the worker's uid owns both until it has ended
-	// Stdout and Stderr receive the redacted output of the steps, Stderr also the worker's messages.
-	Stdout, Stderr *os.File
+	Signer  *sealer.Signer
+	Log     *remote.Server
+	Brokers *brokers.Server // nil: the run has no secrets
+	// Stdin is the input of the steps, Stdout and Stderr receive their redacted output; nil: none, and discard.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Signals        <-chan syscall.Signal  // to forward to the commands
+	Resizes        <-chan channel.Winsize // of the terminal
+	Events         Events
+	// Ready, if set, is called when the run can be controlled.
+	Ready func(*Session)
 	// Start starts the worker: a program that calls Main.
 	Start func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
 }
 
-// Result is how the run ended.
-type Result struct {
-	ExitCode int
-	Status   audit.Status
-	Error    string // why the run failed; empty if Status is done
+const (
+	// workerMemory limits the worker's memory, in addition to what control groups of VMs allow their monitors.
+	workerMemory = 256 << 20
+	// endTime bounds how long a worker may take to end a run that was cancelled or has reached its time limit, unless the record cannot
+	// be written. The end of a step takes 20 s, the brokers 10 s, a key that cannot sign 30 s.
+	endTime = 2 * time.Minute
+)
+
+// ErrDied means that the worker ended before the run did. Its record has been closed as interrupted, unless there is
+// another error.
+var ErrDied = errors.New("the worker ended before the run did")
+
+// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If ctx is done, the worker ends
+// the run. If the worker dies, the VM ends, and another worker closes the record. An error means that no run began.
+func Run(ctx context.Context, o Options) (Result, error) {
+	r := &run{Options: o, policy: o.Policy}
+	r.Events = &watched{Events: o.Events}
+	result, err := r.carryOut(ctx)
+	if !errors.Is(err, ErrDied) {
+		return result, err
+	}
+	if !o.Log.Begun() {
+		return result, err
+	}
+	closed, failed := r.recover(context.WithoutCancel(ctx))
+	closed.Result.Err = errors.Join(err, closed.Result.Err)
+	closed.Record = errors.Join(closed.Record, failed)
+	return closed, nil
 }
 
-const callEnded = "ended"
+// run is a run in the privileged process.
+type run struct {
+	Options
+	causes causes
 
-// workerMemory limits the worker's memory, in addition to what control groups of VMs allow their monitors.
-const workerMemory = 256 << 20
+	mu     sync.Mutex        // guards policy
+	policy *netpolicy.Policy // that is in force, or about to be
+}
 
-// ErrWorkerDied means that the worker ended before the run did. Its record has been closed as interrupted, unless there is
-// another error.
-var ErrWorkerDied = errors.New("the worker ended before the run did")
+// allowed returns the policy.
+func (r *run) allowed() *netpolicy.Policy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.policy
+}
 
-// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If the worker dies, or
-// ctx is done, which ends the worker, the VM ends and another worker closes the record.
-func Run(ctx context.Context, o Options) (Result, error) {
-	facts := statement.Facts{
-		Tenant: o.Facts.Tenant, PolicyDigest: o.Facts.PolicyDigest, RulesetDigest: o.Facts.RulesetDigest, TemplateDigest: o.Facts.TemplateDigest, Tier: o.Facts.Tier,
-	}
-	signer := sealer.NewSigner(o.Key, o.Settings.Run, facts)
-	result, err := o.carryOut(ctx, signer)
-	if errors.Is(err, ErrWorkerDied) {
-		o.Recover, o.Last = true, signer.Last()
-		closed, failed := o.wait(context.WithoutCancel(ctx), signer.Handlers())
-		return closed, errors.Join(err, failed)
-	}
-	return result, err
+func (r *run) setPolicy(p *netpolicy.Policy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policy = p
 }
 
 // carryOut runs the sandbox.
-func (o Options) carryOut(ctx context.Context, signer *sealer.Signer) (result Result, err error) {
-	file, err := project.Parse(project.Name, o.Project)
-	if err != nil {
-		return result, err
-	}
-	policy, err := file.Policy()
-	if err != nil {
-		return result, err
-	}
+func (r *run) carryOut(ctx context.Context) (result Result, err error) {
 	namespace, err := fence.NewNamespace(ctx)
 	if err != nil {
 		return result, fmt.Errorf("the sandbox's network: %w", err)
 	}
-	defer func() { err = errors.Join(err, namespace.Close()) }()
-	if rate := file.Limits.NetworkRate; rate > 0 {
+	leave := func(close func() error) {
+		if err := close(); err != nil { // it does not change the run's result
+			r.Events.Problem(err)
+		}
+	}
+	defer leave(namespace.Close)
+	if rate := r.Settings.NetworkRate; rate > 0 {
 		if err := namespace.Limit(rate); err != nil {
 			return result, fmt.Errorf("the sandbox's network: %w", err)
 		}
 	}
-	o.Machine.Tap, o.Machine.HashOver = namespace.Tap(), o.Settings.Files.HashOver
-	o.Machine.DiskRate, o.Machine.NetworkRate = file.Limits.DiskRate, file.Limits.NetworkRate
-	machine := o.Driver.NewServer(o.Machine)
-	defer func() { err = errors.Join(err, machine.Close()) }()
-	handlers := namespace.Handlers(func() *netpolicy.Policy { return policy })
+	m := r.Machine
+	m.Tap, m.DiskRate, m.NetworkRate = namespace.Tap(), r.Settings.DiskRate, r.Settings.NetworkRate
+	machine := r.Driver.NewServer(m)
+	defer leave(machine.Close)
+	handlers := namespace.Handlers(r.allowed)
 	maps.Copy(handlers, machine.Handlers())
-	maps.Copy(handlers, signer.Handlers())
-	return o.wait(ctx, handlers)
+	orders := order{Config: r.Config, Rules: rules(r.Policy)}
+	if r.Brokers != nil {
+		defer leave(func() error { return r.Brokers.Close(ctx) })
+		maps.Copy(handlers, r.Brokers.Handlers())
+		orders.Brokers = r.Brokers.Brokers()
+	}
+	return r.wait(ctx, orders, handlers)
 }
 
-// wait starts a worker that can make these calls, and waits for the run's end.
-func (o Options) wait(ctx context.Context, handlers map[string]privsep.Handler) (result Result, err error) {
-	ended := make(chan Result, 1)
-	handlers[callEnded] = privsep.Handle(func(_ context.Context, r Result) (any, []*os.File, error) {
+// recover closes the record of a worker that died.
+func (r *run) recover(ctx context.Context) (Result, error) {
+	if err := r.Log.Unlock(); err != nil {
+		return Result{}, err
+	}
+	r.Stdin, r.Stdout, r.Stderr, r.Signals, r.Resizes, r.Ready = nil, nil, nil, nil, nil, nil
+	orders := order{Config: r.Config, Recover: true, Last: r.Signer.Last()}
+	orders.Restored = false
+	return r.wait(ctx, orders, map[string]privsep.Handler{})
+}
+
+// wait starts a worker that can make these calls and those that every worker makes, and waits for the run's end.
+func (r *run) wait(ctx context.Context, orders order, handlers map[string]privsep.Handler) (result Result, err error) {
+	ended := make(chan outcome, 1)
+	handlers[callEnded] = privsep.Handle(func(_ context.Context, o outcome) (any, []*os.File, error) {
 		select {
-		case ended <- r:
-			return struct{}{}, nil, nil
+		case ended <- o:
+			return none{}, nil, nil
 		default:
 			return nil, nil, errors.New("the run ended before")
 		}
 	})
-	config, err := configFile(o.Config)
+	maps.Copy(handlers, r.Log.Handlers())
+	maps.Copy(handlers, r.Signer.Handlers())
+	maps.Copy(handlers, eventHandlers(r.Events, &r.causes))
+	console, err := r.openStreams()
+	if err != nil {
+		return result, err
+	}
+	defer console.close()
+	config, err := privsep.Memory("order", orders)
 	if err != nil {
 		return result, err
 	}
 	defer config.Close()
-	w := privsep.Worker{
-		Files: []*os.File{config, o.Stdout, o.Stderr}, Stderr: o.Stderr, Memory: workerMemory,
-		Binds:   append(trusted(), confine.Bind{Path: o.Logs, Name: logs, Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}),
-		Prepare: o.giveLogs,
+	w := privsep.Worker{Files: append([]*os.File{config}, console.theirs...), Stderr: console.messages, Memory: workerMemory, Binds: trusted()}
+	if orders.Restored {
+		w.Files = append(w.Files, r.Machine.Image.State)
 	}
-	if o.Restored && !o.Recover {
-		w.Files = append(w.Files, o.Machine.Image.State)
-	}
-	p, err := o.Start(ctx, w, handlers)
+	p, err := r.Start(ctx, w, r.causes.watch(handlers))
 	if err != nil {
 		return result, err
 	}
-	// The uid can belong to another process later, which must not own the log.
-	defer func() { err = errors.Join(err, p.Close(), o.giveLogs(os.Geteuid())) }()
-	select {
-	case result = <-ended:
-		return result, nil
-	case <-p.Done():
+	console.started()
+	session := r.newSession(p)
+	result, err = r.await(ctx, session, ended)
+	session.close()
+	err = errors.Join(err, p.Close())
+	console.wait()
+	return result, err
+}
+
+// await returns how the run ended.
+func (r *run) await(ctx context.Context, s *Session, ended <-chan outcome) (Result, error) {
+	late := time.NewTimer(r.Time + endTime)
+	defer late.Stop()
+	cancelled := ctx.Done()
+	for {
 		select {
-		case result = <-ended: // it was reported just before
-			return result, nil
-		default:
-			return result, ErrWorkerDied
+		case o := <-ended:
+			return o.result(&r.causes)
+		case <-s.process.Done():
+			select {
+			case o := <-ended: // it was reported just before
+				return o.result(&r.causes)
+			default:
+				return Result{}, ErrDied
+			}
+		case <-cancelled:
+			cancelled = nil
+			s.cancel(context.Cause(ctx))
+			late.Reset(endTime)
+		case <-late.C:
+			if r.Events.(*watched).isStalled() {
+				late.Reset(time.Second)
+				continue
+			}
+			return Result{}, fmt.Errorf("%w: it did not end the run in time, and was killed", ErrDied)
 		}
-	case <-ctx.Done():
-		return result, fmt.Errorf("%w: %w", ErrWorkerDied, context.Cause(ctx))
 	}
 }
 
-// giveLogs makes a uid the owner of the directory of logs, and of the run's log if there is one.
-func (o Options) giveLogs(uid int) error {
-	if err := os.Chown(o.Logs, uid, uid); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(o.Logs) // a worker that was taken over could have left links
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return root.Lchown(path, uid, uid)
-	})
+// watched remembers whether the record can be written.
+type watched struct {
+	Events
+	mu      sync.Mutex // guards stalled
+	stalled bool
+}
+
+func (w *watched) set(stalled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stalled = stalled
+}
+
+func (w *watched) isStalled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stalled
+}
+
+// Stalled implements Events.
+func (w *watched) Stalled(err error) {
+	w.set(true)
+	w.Events.Stalled(err)
+}
+
+// Resumed implements Events.
+func (w *watched) Resumed() {
+	w.set(false)
+	w.Events.Resumed()
 }
 
 // trusted returns the host's CA certificates, which the gateway needs.
@@ -204,24 +259,4 @@ func trusted() (binds []confine.Bind) {
 		binds = append(binds, confine.Bind{Path: path, Flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, Optional: true})
 	}
 	return binds
-}
-
-// configFile returns a file in memory with the configuration.
-func configFile(c Config) (*os.File, error) {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), "config")
-	if _, err := f.Write(b); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }

@@ -1,19 +1,20 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,8 +22,13 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/sealer"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/privsep/privseptest"
 	"github.com/custody-project/custody/sandbox"
@@ -37,8 +43,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	testRun = "r-01m7xwjm28tv7cnff0wa831wp1"
-	policy  = "version: 1\nproject: shop\nresolvers: [\"udp://192.0.2.1\"]\negress:\n  - allow: shop.example\n"
+	testRun  = "r-01m7xwjm28tv7cnff0wa831wp1"
+	shopRule = "shop.example tcp/443"
 )
 
 // rig is a run in a worker.
@@ -46,19 +52,49 @@ type rig struct {
 	options worker.Options
 	trusted note.Verifiers
 	worker  chan *privsep.Process // receives the started workers
-	out     *os.File
+	dir     string                // of the log
+	out     bytes.Buffer          // output of the steps; read it after the run's end
+	events  events
 }
 
-// driver starts the machines of a tier in tests and in workers.
-type driver interface {
-	template.Driver
-	worker.Driver
+// events keeps the messages of a run.
+type events struct {
+	mu    sync.Mutex // guards lines
+	lines []string
 }
 
-// eachTier runs a test with each tier that this package is tested with.
-func eachTier(t *testing.T, test func(t *testing.T, d driver)) {
-	t.Parallel()
-	emulated, err := qemu.New(false)
+func (e *events) add(kind, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lines = append(e.lines, kind+": "+text)
+}
+
+// all returns the messages of a kind.
+func (e *events) all(kind string) (list []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.lines {
+		if text, ok := strings.CutPrefix(l, kind+": "); ok {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func (e *events) Notice(text string)                { e.add("notice", text) }
+func (e *events) Progress(text string)              { e.add("progress", text) }
+func (e *events) Problem(err error)                 { e.add("problem", err.Error()) }
+func (e *events) Stalled(err error)                 { e.add("stalled", err.Error()) }
+func (e *events) Resumed()                          { e.add("resumed", "") }
+func (e *events) Committed(int, int, time.Duration) { e.add("committed", "") }
+func (e *events) Sealed()                           { e.add("sealed", "") }
+func (e *events) Masked(values int)                 { e.add("masked", strconv.Itoa(values)) }
+func (e *events) Notify(m notify.Message)           { e.add("notify", m.Type) }
+func (e *events) Room() error                       { return nil }
+
+func newRig(t *testing.T, script string) *rig {
+	t.Helper()
+	d, err := qemu.New(false)
 	must(t, err)
 	for _, d := range []driver{emulated, vmtest.GVisor(t)} {
 		t.Run(d.Tier(), func(t *testing.T) {
@@ -76,19 +112,24 @@ func newRig(t *testing.T, d driver, script string) *rig {
 	must(t, err)
 	verifier, err := note.NewVerifier(vkey)
 	must(t, err)
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	rule, err := netpolicy.ParseRule(shopRule)
 	must(t, err)
-	t.Cleanup(func() { out.Close() })
+	policy, err := netpolicy.New([]netpolicy.Rule{rule})
+	must(t, err)
 	m := vmtest.Describe(t, d, vmtest.Options{})
-	r := &rig{trusted: note.VerifierList(verifier), worker: make(chan *privsep.Process, 2), out: out}
+	dir := filepath.Join(t.TempDir(), testRun)
+	log := remote.NewServer(dir)
+	t.Cleanup(func() { log.Close() })
+	r := &rig{trusted: note.VerifierList(verifier), worker: make(chan *privsep.Process, 2), dir: dir}
 	r.options = worker.Options{
 		Config: worker.Config{
 			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
-			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: d.Tier(), Mode: "strict"},
-			Mode:     wal.Strict, Project: []byte(policy), Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: d.Snapshots(),
+			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: vmm.QEMUTCG, Mode: "strict"},
+			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: true,
 			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
 		},
-		Driver: d, Machine: m, Key: signer, Logs: t.TempDir(), Stdout: out, Stderr: os.Stderr,
+		Policy: policy, Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: vmm.QEMUTCG}), Log: log, Stdout: &r.out, Stderr: os.Stderr,
+		Events: &r.events,
 		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			test := privseptest.Worker("worker")
 			w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
@@ -112,24 +153,13 @@ func must(t *testing.T, err error) {
 // records verifies the run's record and returns it.
 func (r *rig) records(t *testing.T) (all []audit.Record) {
 	t.Helper()
-	dir := filepath.Join(r.options.Logs, testRun)
-	must(t, filepath.WalkDir(r.options.Logs, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil && info.Sys().(*syscall.Stat_t).Uid != 0 {
-			t.Errorf("%s belongs to uid %d after the worker's end", path, info.Sys().(*syscall.Stat_t).Uid)
-		}
-		return err
-	}))
-	e, err := proof.OpenDir(dir)
+	e, err := proof.OpenDir(r.dir)
 	must(t, err)
 	defer e.Close()
 	if _, err := proof.Verify(t.Context(), e, proof.Trust{Keys: r.trusted, Unlogged: true}); err != nil {
 		t.Errorf("the record does not verify: %v", err)
 	}
-	segments, err := wal.Segments(dir)
+	segments, err := wal.Segments(r.dir)
 	must(t, err)
 	for _, path := range segments {
 		for f, err := range wal.ReadSegment(path) {
@@ -144,11 +174,21 @@ func (r *rig) records(t *testing.T) (all []audit.Record) {
 
 // TestRun: a worker runs a step in a VM and writes a record of it that verifies with a key that it never had.
 func TestRun(t *testing.T) {
-	eachTier(t, func(t *testing.T, d driver) {
-		r := newRig(t, d, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
-		result, err := worker.Run(t.Context(), r.options)
-		if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
-			t.Fatalf("%+v, %v", result, err)
+	t.Parallel()
+	r := newRig(t, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
+	result, err := worker.Run(t.Context(), r.options)
+	if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	if out := r.out.String(); out != "hello\n198.18.\n" {
+		t.Errorf("the step printed %q", out)
+	}
+	kinds := map[audit.Kind]int{}
+	var names []string
+	for _, rec := range r.records(t) {
+		kinds[rec.Kind]++
+		if rec.Kind == audit.KindDNS {
+			names = append(names, string(rec.DNS.Name)+" "+string(rec.DNS.Verdict))
 		}
 		out, err := os.ReadFile(r.out.Name())
 		if err != nil || string(out) != "hello\n198.18.\n" {
@@ -219,27 +259,34 @@ func sockets(t *testing.T, pid string) map[string]bool {
 
 // TestKilled: when a worker is killed, its VM ends, another worker closes the record as interrupted, and nothing is left.
 func TestKilled(t *testing.T) {
-	eachTier(t, func(t *testing.T, d driver) {
-		r := newRig(t, d, "sleep 60")
-		ended := r.start(t.Context())
-		p := <-r.worker
-		r.awaitExec(t)
-		kill(t, p)
-		r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error(), p)
-	})
+	t.Parallel()
+	r := newRig(t, "sleep 60")
+	ended := r.start(t.Context())
+	p := <-r.worker
+	r.awaitExec(t)
+	kill(t, p)
+	r.checkInterrupted(t, <-ended, worker.ErrDied.Error(), p)
 }
 
-// TestCancelled: when the caller gives up, the record is closed as interrupted, too.
+// TestCancelled: when the caller gives up, the worker ends the step and the run in order.
 func TestCancelled(t *testing.T) {
-	eachTier(t, func(t *testing.T, d driver) {
-		r := newRig(t, d, "sleep 60")
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := r.start(ctx)
-		p := <-r.worker
-		r.awaitExec(t)
-		cancel()
-		r.checkInterrupted(t, <-ended, worker.ErrWorkerDied.Error()+": context canceled", p)
-	})
+	t.Parallel()
+	r := newRig(t, "trap 'echo ended; exit 0' TERM; sleep 60 & true $(/bin/true); wait")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.start(ctx)
+	<-r.worker
+	r.awaitExec(t)
+	cancel(fmt.Errorf("%w: by the test", context.Canceled))
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "by the test") {
+		t.Errorf("the run ended with %v", err)
+	}
+	records := r.records(t)
+	if last := records[len(records)-1]; last.Lifecycle == nil || last.Lifecycle.Status != audit.StatusCancelled {
+		t.Errorf("the last record is %+v", last)
+	}
+	if out := r.out.String(); out != "ended\n" {
+		t.Errorf("the step printed %q", out)
+	}
 }
 
 // TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
@@ -263,9 +310,11 @@ func TestKilledAfterSigning(t *testing.T) {
 			}
 			return start(ctx, w, handlers)
 		}
-		_, err := worker.Run(t.Context(), r.options)
-		r.checkInterrupted(t, err, worker.ErrWorkerDied.Error(), <-r.worker)
-	})
+		return start(ctx, w, handlers)
+	}
+	result, err := worker.Run(t.Context(), r.options)
+	must(t, err)
+	r.checkInterrupted(t, result.Err, worker.ErrDied.Error(), <-r.worker)
 }
 
 func kill(t *testing.T, p *privsep.Process) {
@@ -278,7 +327,7 @@ func kill(t *testing.T, p *privsep.Process) {
 // checkInterrupted checks what is left of a run whose worker was killed.
 func (r *rig) checkInterrupted(t *testing.T, err error, want string, p *privsep.Process) {
 	t.Helper()
-	if !errors.Is(err, worker.ErrWorkerDied) || err.Error() != want {
+	if !errors.Is(err, worker.ErrDied) || err.Error() != want {
 		t.Errorf("the run ended with %v", err)
 	}
 	records := r.records(t)
@@ -295,8 +344,8 @@ func (r *rig) checkInterrupted(t *testing.T, err error, want string, p *privsep.
 func (r *rig) start(ctx context.Context) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
-		_, err := worker.Run(ctx, r.options)
-		ended <- err
+		result, err := worker.Run(ctx, r.options)
+		ended <- errors.Join(err, result.Err, result.Record)
 	}()
 	return ended
 }
@@ -323,7 +372,7 @@ func (r *rig) executed(t *testing.T) bool {
 
 func (r *rig) logs(t *testing.T) []string {
 	t.Helper()
-	paths, err := wal.Segments(filepath.Join(r.options.Logs, testRun))
+	paths, err := wal.Segments(r.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}

@@ -302,6 +302,11 @@ func Frames(files FS, dir string) iter.Seq2[Frame, error] {
 	}
 }
 
+// ReadFrames yields the frames of a segment's contents; errors contain name.
+func ReadFrames(name string, data []byte) iter.Seq2[Frame, error] {
+	return func(yield func(Frame, error) bool) { NewReader(name, bytes.NewReader(data)).each(yield) }
+}
+
 // each passes all frames to yield, and reports whether it reached the end.
 func (r *Reader) each(yield func(Frame, error) bool) bool {
 	for {

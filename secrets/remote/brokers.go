@@ -106,7 +106,7 @@ func (b *Brokers) read() {
 		return
 	}
 	b.errs = answer.Errors
-	b.values, b.failed = receiveValues(f)
+	b.failed = privsep.FromMemory(f, &b.values)
 }
 
 // Mint implements secrets.Broker. A grant that comes after ctx is done is revoked.
@@ -119,7 +119,7 @@ func (b *broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, er
 	f, err := b.call(ctx, callMint, c, &g.minted, true)
 	if err == nil {
 		g.expires = time.Now().Add(g.minted.Left)
-		g.values, err = receiveValues(f)
+		err = privsep.FromMemory(f, &g.values)
 	}
 	if err != nil {
 		go g.abandon()

@@ -10,17 +10,13 @@ package remote
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/secrets"
@@ -28,11 +24,11 @@ import (
 
 // The calls of Brokers.
 const (
-	callRead   = "secrets.read"
-	callMint   = "secrets.mint"
-	callRenew  = "secrets.renew"
-	callRevoke = "secrets.revoke"
-	callMisuse = "secrets.misuse"
+	callRead   = "secrets-read"
+	callMint   = "secrets-mint"
+	callRenew  = "secrets-renew"
+	callRevoke = "secrets-revoke"
+	callMisuse = "secrets-misuse"
 )
 
 const (
@@ -338,41 +334,8 @@ func (s *Server) misuse(ctx context.Context, c grantCall) (any, []*os.File, erro
 	}
 }
 
-// sendValues returns a file in memory with the values. A message is too short for them.
-func sendValues(values map[string][]byte) (*os.File, error) {
-	text, err := json.Marshal(values)
-	if err != nil {
-		return nil, err
-	}
-	defer clear(text)
-	fd, err := unix.MemfdCreate(valueFile, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), valueFile)
-	if _, err := f.WriteAt(text, 0); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// receiveValues reads the values of a file, wipes it and closes it.
-func receiveValues(f *os.File) (values map[string][]byte, err error) {
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil || info.Size() > maxValues {
-		return nil, errors.Join(errors.New("the values of secrets are not readable"), err)
-	}
-	text := make([]byte, info.Size())
-	defer clear(text)
-	if _, err := io.ReadFull(f, text); err != nil {
-		return nil, err
-	}
-	if _, err := f.WriteAt(make([]byte, len(text)), 0); err != nil {
-		return nil, err
-	}
-	return values, json.Unmarshal(text, &values)
-}
+// sendValues returns a file in memory with the values, which a message does not hold.
+func sendValues(values map[string][]byte) (*os.File, error) { return privsep.Memory("values", values) }
 
 func wipe(values map[string][]byte) {
 	for _, v := range values {

@@ -27,14 +27,14 @@ import (
 
 // The calls of an FS.
 const (
-	callMake   = "log.make"
-	callSync   = "log.sync"
-	callNames  = "log.names"
-	callOpen   = "log.open"
-	callRename = "log.rename"
-	callRemove = "log.remove"
-	callLock   = "log.lock"
-	callUnlock = "log.unlock"
+	callMake   = "log-make"
+	callSync   = "log-sync"
+	callNames  = "log-names"
+	callOpen   = "log-open"
+	callRename = "log-rename"
+	callRemove = "log-remove"
+	callLock   = "log-lock"
+	callUnlock = "log-unlock"
 )
 
 // maxNames bounds the names of one answer, which must fit into a message.
@@ -69,6 +69,7 @@ type Server struct {
 
 	mu     sync.Mutex // guards the fields below
 	lock   io.Closer  // nil: unlocked
+	begun  bool
 	closed bool
 }
 
@@ -87,6 +88,13 @@ func (s *Server) Handlers() map[string]privsep.Handler {
 		callLock:   privsep.Handle(s.acquire),
 		callUnlock: privsep.Handle(func(context.Context, none) (any, []*os.File, error) { return none{}, nil, s.Unlock() }),
 	}
+}
+
+// Begun reports whether a worker has locked the log.
+func (s *Server) Begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
 }
 
 // Unlock releases the lock of a worker that has ended.
@@ -115,6 +123,7 @@ func (s *Server) acquire(context.Context, none) (any, []*os.File, error) {
 	}
 	var err error
 	s.lock, err = wal.Disk{}.Lock(filepath.Join(s.dir, wal.LockName))
+	s.begun = s.begun || err == nil
 	return none{}, nil, err
 }
 
