@@ -21,6 +21,8 @@ type Config struct {
 	Resolvers []string // DNS servers, see upstream.ParseServer
 	Tokens    int64    // limit of LLM tokens; 0: none
 	Steps     []Step
+	In        *In              // what is copied in; nil: nothing
+	Out       string           // path to which files are copied out, for the record; empty: none are
 	Terminal  *channel.Winsize // of the steps; nil: they have none
 	Live      bool             // see sandbox.Step
 	Time      time.Duration    // limit of the run
@@ -33,6 +35,12 @@ type Config struct {
 	Spool     bool          // the host limits what the log can hold, see Events.Room
 	Progress  bool          // the user wants to know how far copies are
 	Notify    bool          // findings and ends are notified, see Events.Notify
+}
+
+// In is a directory that is copied in; see sandbox.In.
+type In struct {
+	Dir  string
+	Size channel.Size
 }
 
 // Step is a command of the run; see sandbox.Step.

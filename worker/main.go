@@ -23,6 +23,7 @@ import (
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/workspace/transfer"
 )
 
 // The order of a worker's files.
@@ -206,6 +207,13 @@ func (w *worker) notice(text string) { w.reports.text(callNotice, w.redactor.Str
 // carryOut runs the steps in the sandbox.
 func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result {
 	plan := sandbox.Plan{Time: w.order.Time, Facts: w.order.Facts, Waits: w.order.Waits, Steps: w.steps(), Review: w.review}
+	files := transfer.NewClient(w.conn)
+	if in := w.order.In; in != nil {
+		plan.In = sandbox.In{Source: files, Dir: in.Dir, Size: in.Size}
+	}
+	if w.order.Out != "" {
+		plan.Out = sandbox.Out{Destination: files, Dir: w.order.Out}
+	}
 	parts := sandbox.Parts{
 		Driver: driver, Image: vmm.Image{State: w.state}, Network: w.network, Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
 	}

@@ -7,6 +7,7 @@
 //	  remote.Server    <---- files of the log -----------    wal.Log, audit.Recorder
 //	  sealer.Signer    <---- sign a segment -------------    sealer.Remote
 //	  brokers          <---- mint, renew, revoke --------    secrets.Issuer
+//	  transfer.Server  <---- read and write files -------    the copies of the workspace
 //	  Session          ----- policy, pause, signals ---->    worker
 //	                                 privsep
 package worker
@@ -33,6 +34,7 @@ import (
 	brokers "github.com/custody-project/custody/secrets/remote"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/workspace/transfer"
 )
 
 // Options are what the privileged process needs, in addition to the worker's configuration.
@@ -43,7 +45,8 @@ type Options struct {
 	Machine vmm.Machine // without its TAP
 	Signer  *sealer.Signer
 	Log     *remote.Server
-	Brokers *brokers.Server // nil: the run has no secrets
+	Brokers *brokers.Server  // nil: the run has no secrets
+	Files   *transfer.Server // copies the directories that the configuration names
 	// Stdin is the input of the steps, Stdout and Stderr receive their redacted output; nil: none, and discard.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -126,11 +129,14 @@ func (r *run) carryOut(ctx context.Context) (result Result, err error) {
 		}
 	}
 	m := r.Machine
-	m.Tap, m.DiskRate, m.NetworkRate = namespace.Tap(), r.Settings.DiskRate, r.Settings.NetworkRate
+	m.Tap, m.HashOver = namespace.Tap(), r.Settings.Files.HashOver
+	m.DiskRate, m.NetworkRate = r.Settings.DiskRate, r.Settings.NetworkRate
 	machine := r.Driver.NewServer(m)
 	defer leave(machine.Close)
 	handlers := namespace.Handlers(r.allowed)
 	maps.Copy(handlers, machine.Handlers())
+	maps.Copy(handlers, r.Files.Handlers())
+	defer leave(r.Files.Close)
 	orders := order{Config: r.Config, Rules: rules(r.Policy)}
 	if r.Brokers != nil {
 		defer leave(func() error { return r.Brokers.Close(ctx) })

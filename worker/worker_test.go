@@ -36,6 +36,7 @@ import (
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/vmtest"
 	"github.com/custody-project/custody/worker"
+	"github.com/custody-project/custody/workspace/transfer"
 )
 
 func TestMain(m *testing.M) {
@@ -92,9 +93,16 @@ func (e *events) Masked(values int)                 { e.add("masked", strconv.It
 func (e *events) Notify(m notify.Message)           { e.add("notify", m.Type) }
 func (e *events) Room() error                       { return nil }
 
-func newRig(t *testing.T, script string) *rig {
-	t.Helper()
-	d, err := qemu.New(false)
+// driver starts the machines of a tier in tests and in workers.
+type driver interface {
+	template.Driver
+	worker.Driver
+}
+
+// eachTier runs a test with each tier that this package is tested with.
+func eachTier(t *testing.T, test func(t *testing.T, d driver)) {
+	t.Parallel()
+	emulated, err := qemu.New(false)
 	must(t, err)
 	for _, d := range []driver{emulated, vmtest.GVisor(t)} {
 		t.Run(d.Tier(), func(t *testing.T) {
@@ -124,11 +132,11 @@ func newRig(t *testing.T, d driver, script string) *rig {
 	r.options = worker.Options{
 		Config: worker.Config{
 			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
-			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: vmm.QEMUTCG, Mode: "strict"},
-			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: true,
+			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: d.Tier(), Mode: "strict"},
+			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: d.Snapshots(),
 			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
 		},
-		Policy: policy, Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: vmm.QEMUTCG}), Log: log, Stdout: &r.out, Stderr: os.Stderr,
+		Policy: policy, Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: d.Tier()}), Log: log, Files: transfer.NewServer(nil, nil), Stdout: &r.out, Stderr: os.Stderr,
 		Events: &r.events,
 		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			test := privseptest.Worker("worker")
@@ -174,25 +182,14 @@ func (r *rig) records(t *testing.T) (all []audit.Record) {
 
 // TestRun: a worker runs a step in a VM and writes a record of it that verifies with a key that it never had.
 func TestRun(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
-	result, err := worker.Run(t.Context(), r.options)
-	if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
-		t.Fatalf("%+v, %v", result, err)
-	}
-	if out := r.out.String(); out != "hello\n198.18.\n" {
-		t.Errorf("the step printed %q", out)
-	}
-	kinds := map[audit.Kind]int{}
-	var names []string
-	for _, rec := range r.records(t) {
-		kinds[rec.Kind]++
-		if rec.Kind == audit.KindDNS {
-			names = append(names, string(rec.DNS.Name)+" "+string(rec.DNS.Verdict))
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
+		result, err := worker.Run(t.Context(), r.options)
+		if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
+			t.Fatalf("%+v, %v", result, err)
 		}
-		out, err := os.ReadFile(r.out.Name())
-		if err != nil || string(out) != "hello\n198.18.\n" {
-			t.Errorf("the step printed %q, %v", out, err)
+		if out := r.out.String(); out != "hello\n198.18.\n" {
+			t.Errorf("the step printed %q", out)
 		}
 		kinds := map[audit.Kind]int{}
 		var names []string
@@ -259,34 +256,36 @@ func sockets(t *testing.T, pid string) map[string]bool {
 
 // TestKilled: when a worker is killed, its VM ends, another worker closes the record as interrupted, and nothing is left.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "sleep 60")
-	ended := r.start(t.Context())
-	p := <-r.worker
-	r.awaitExec(t)
-	kill(t, p)
-	r.checkInterrupted(t, <-ended, worker.ErrDied.Error(), p)
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "sleep 60")
+		ended := r.start(t.Context())
+		p := <-r.worker
+		r.awaitExec(t)
+		kill(t, p)
+		r.checkInterrupted(t, <-ended, worker.ErrDied.Error(), p)
+	})
 }
 
 // TestCancelled: when the caller gives up, the worker ends the step and the run in order.
 func TestCancelled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "trap 'echo ended; exit 0' TERM; sleep 60 & wait")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.start(ctx)
-	<-r.worker
-	r.awaitExec(t)
-	cancel(fmt.Errorf("%w: by the test", context.Canceled))
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "by the test") {
-		t.Errorf("the run ended with %v", err)
-	}
-	records := r.records(t)
-	if last := records[len(records)-1]; last.Lifecycle == nil || last.Lifecycle.Status != audit.StatusCancelled {
-		t.Errorf("the last record is %+v", last)
-	}
-	if out := r.out.String(); out != "ended\n" {
-		t.Errorf("the step printed %q", out)
-	}
+	eachTier(t, func(t *testing.T, d driver) {
+		r := newRig(t, d, "trap 'echo ended; exit 0' TERM; sleep 60 & wait")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := r.start(ctx)
+		<-r.worker
+		r.awaitExec(t)
+		cancel(fmt.Errorf("%w: by the test", context.Canceled))
+		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "by the test") {
+			t.Errorf("the run ended with %v", err)
+		}
+		records := r.records(t)
+		if last := records[len(records)-1]; last.Lifecycle == nil || last.Lifecycle.Status != audit.StatusCancelled {
+			t.Errorf("the last record is %+v", last)
+		}
+		if out := r.out.String(); out != "ended\n" {
+			t.Errorf("the step printed %q", out)
+		}
+	})
 }
 
 // TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
@@ -310,11 +309,10 @@ func TestKilledAfterSigning(t *testing.T) {
 			}
 			return start(ctx, w, handlers)
 		}
-		return start(ctx, w, handlers)
-	}
-	result, err := worker.Run(t.Context(), r.options)
-	must(t, err)
-	r.checkInterrupted(t, result.Err, worker.ErrDied.Error(), <-r.worker)
+		result, err := worker.Run(t.Context(), r.options)
+		must(t, err)
+		r.checkInterrupted(t, result.Err, worker.ErrDied.Error(), <-r.worker)
+	})
 }
 
 func kill(t *testing.T, p *privsep.Process) {
@@ -335,8 +333,10 @@ func (r *rig) checkInterrupted(t *testing.T, err error, want string, p *privsep.
 	if last.Kind != audit.KindRun || last.Lifecycle.Phase != audit.PhaseEnd || last.Lifecycle.Status != audit.StatusInterrupted {
 		t.Errorf("the last record is %+v", last)
 	}
-	if err := exec.Command("pgrep", "-U", strconv.Itoa(p.UID())).Run(); err == nil {
-		t.Error("a process of the worker is left")
+	select {
+	case <-p.Done():
+	default:
+		t.Error("the worker is left")
 	}
 }
 
