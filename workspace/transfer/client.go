@@ -132,7 +132,7 @@ func (c *Client) File(ctx context.Context, name string, a channel.Attributes) (c
 	if err != nil {
 		return channel.Part{}, err
 	}
-	return r.part(&content{File: pipe, client: c, part: r.ID}), nil
+	return r.part(&content{pipe: pipe, client: c, part: r.ID}), nil
 }
 
 func (r partResult) part(content io.WriteCloser) channel.Part {
@@ -141,14 +141,14 @@ func (r partResult) part(content io.WriteCloser) channel.Part {
 
 // content is the pipe for a file's content.
 type content struct {
-	*os.File
+	pipe   *os.File
 	client *Client
 	part   channel.PartID
 }
 
 // Write implements io.Writer. If the other process does not take the content, it returns why.
 func (c *content) Write(b []byte) (int, error) {
-	n, err := c.File.Write(b)
+	n, err := c.pipe.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		if _, why := c.client.Place(context.Background(), []channel.PartID{c.part}); why != nil {
 			err = why
@@ -156,6 +156,9 @@ func (c *content) Write(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Close implements io.Closer.
+func (c *content) Close() error { return c.pipe.Close() }
 
 // Link implements channel.Destination.
 func (c *Client) Link(ctx context.Context, name, target string) (channel.Part, error) {
