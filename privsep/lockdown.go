@@ -96,6 +96,20 @@ const (
 	bpfMapDeleteBatch     = 27
 )
 
+// deviceSettings refuses the commands of ioctl(2) that change a TAP, or open its network namespace: a worker that has one only carries
+// frames. Terminals have smaller numbers of the same type, 'T'.
+var deviceSettings = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: seccomp.OffsetArgs + 8, Size: 4},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SIOCSIFHWADDR, SkipTrue: 6},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SIOCGSKNS, SkipTrue: 5},
+	bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xffff}, // type and number
+	bpf.JumpIf{Cond: bpf.JumpLessThan, Val: unix.TUNSETNOCSUM & 0xffff, SkipTrue: 2},
+	bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: 'T'<<8 | 0xff, SkipTrue: 1},
+	seccomp.Return(seccomp.Perm),
+	seccomp.Return(seccomp.Allow),
+	seccomp.Return(seccomp.Perm),
+}
+
 // filter returns the worker's seccomp filter.
 func filter() ([]bpf.RawInstruction, error) {
 	rules := seccomp.Rules{}
@@ -109,6 +123,7 @@ func filter() ([]bpf.RawInstruction, error) {
 	rules[unix.SYS_BPF] = seccomp.RefuseOthers(0, []uint32{
 		bpfMapLookup, bpfMapUpdate, bpfMapDelete, bpfMapGetNextKey, bpfGetInfoByFD, bpfMapLookupAndDelete, bpfMapLookupBatch, bpfMapDeleteBatch,
 	}, seccomp.Perm)
+	rules[unix.SYS_IOCTL] = deviceSettings
 	// No unix sockets: those of the host without a path are reachable in its network namespace.
 	rules[unix.SYS_SOCKET] = seccomp.Sockets(seccomp.Perm, unix.AF_INET, unix.AF_INET6)
 	return seccomp.Filter(rules, lastCall)

@@ -108,13 +108,29 @@ var attempts = map[string]func(pid int, path string) error{
 		_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, true)
 		return err
 	},
-	"io_uring":              func(int, string) error { _, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0); return orNil(e) },
-	"userfaultfd":           func(int, string) error { _, _, e := unix.Syscall(unix.SYS_USERFAULTFD, 0, 0, 0); return orNil(e) },
-	"the log of the kernel": func(int, string) error { _, err := unix.Klogctl(3, make([]byte, 10)); return err },
-	"the host name":         func(int, string) error { return unix.Sethostname([]byte("x")) },
-	"the clock":             func(int, string) error { return unix.Settimeofday(&unix.Timeval{}) },
-	"a device node":         func(int, string) error { return unix.Mknod("/dev/mem", unix.S_IFCHR|0o600, 0x101) },
-	"change the root":       func(int, string) error { return unix.Chroot("/dev") },
+	"io_uring":                     func(int, string) error { _, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0); return orNil(e) },
+	"userfaultfd":                  func(int, string) error { _, _, e := unix.Syscall(unix.SYS_USERFAULTFD, 0, 0, 0); return orNil(e) },
+	"the log of the kernel":        func(int, string) error { _, err := unix.Klogctl(3, make([]byte, 10)); return err },
+	"the host name":                func(int, string) error { return unix.Sethostname([]byte("x")) },
+	"the clock":                    func(int, string) error { return unix.Settimeofday(&unix.Timeval{}) },
+	"a device node":                func(int, string) error { return unix.Mknod("/dev/mem", unix.S_IFCHR|0o600, 0x101) },
+	"keep a TAP":                   setDevice(unix.TUNSETPERSIST),
+	"give a TAP away":              setDevice(unix.TUNSETOWNER),
+	"a TAP's network namespace":    setDevice(unix.TUNGETDEVNETNS),
+	"a socket's network namespace": setDevice(unix.SIOCGSKNS),
+	"change a device's address":    setDevice(unix.SIOCSIFHWADDR),
+	"change the root":              func(int, string) error { return unix.Chroot("/dev") },
+}
+
+// setDevice makes an ioctl whose result without the filter would be that the descriptor is no device.
+func setDevice(command uintptr) func(int, string) error {
+	return func(int, string) error {
+		_, _, e := unix.Syscall(unix.SYS_IOCTL, 3, command, 0)
+		if e == unix.EPERM {
+			return e
+		}
+		return nil
+	}
 }
 
 func orNil(e syscall.Errno) error {

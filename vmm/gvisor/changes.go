@@ -21,6 +21,19 @@ import (
 type changes struct {
 	upper, lower *os.File
 	seen         map[string]stamp
+	limits       limits
+}
+
+// limits bound what a scan keeps in memory: the workload chooses how many files there are, and how long their paths are.
+type limits struct {
+	paths int
+	bytes int // of all paths
+}
+
+var usualLimits = limits{1 << 20, 128 << 20}
+
+func (l limits) err() error {
+	return fmt.Errorf("there are more than %d files, or their paths have more than %d MiB", l.paths, l.bytes>>20)
 }
 
 // stamp changes when a file's content does.
@@ -34,7 +47,7 @@ type stamp struct {
 
 // newChanges takes over the directories of the layers.
 func newChanges(upper, lower *os.File) *changes {
-	return &changes{upper: upper, lower: lower, seen: map[string]stamp{}}
+	return &changes{upper: upper, lower: lower, seen: map[string]stamp{}, limits: usualLimits}
 }
 
 func (c *changes) close() error { return errors.Join(c.upper.Close(), c.lower.Close()) }
@@ -60,14 +73,6 @@ type walk struct {
 	incomplete error // the first reason why something was not examined
 	cut        bool  // the walk ended early: what was not found can exist
 }
-
-// The workload chooses how many files there are, and how long their paths are: both are bounded, since they are kept in memory.
-const (
-	maxPathsFound = 1 << 20
-	maxNamesFound = 128 << 20 // bytes
-)
-
-var errTooMany = fmt.Errorf("it has changed more than %d files, or their paths have more than %d MiB", maxPathsFound, maxNamesFound>>20)
 
 // scan returns what changed since the scan before it, sorted by path. An error means that the list is incomplete.
 func (c *changes) scan(ctx context.Context) ([]change, error) {
@@ -126,8 +131,8 @@ func (w *walk) directory(parent int, name, prefix string, depth int) {
 // full reports whether the walk must end.
 func (w *walk) full() bool {
 	err := context.Cause(w.ctx)
-	if err == nil && (len(w.found) >= maxPathsFound || w.names > maxNamesFound) {
-		err = errTooMany
+	if err == nil && (len(w.found) >= w.limits.paths || w.names > w.limits.bytes) {
+		err = w.limits.err()
 	}
 	if err != nil {
 		w.missed(err)

@@ -25,8 +25,8 @@ const (
 	cgroupRoot     = "/sys/fs/cgroup"
 )
 
-// controllers are those of cgroup version 1 that a sandbox uses.
-var controllers = []string{"memory", "cpu", "pids", "freezer"}
+// controllers are those of cgroup version 1 that a sandbox uses. They are removed in this order: only what is not frozen ends.
+var controllers = []string{"freezer", "memory", "cpu", "pids"}
 
 // group is a sandbox's control group, version 1 or 2 as the host has it.
 type group struct {
