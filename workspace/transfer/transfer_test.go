@@ -305,7 +305,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 }
 
-// TestConnectionEnds: the parts go with the connection, also if nobody closes the Server.
+// TestConnectionEnds: the parts go with the connection, also if the Server is not closed.
 func TestConnectionEnds(t *testing.T) {
 	sc := newScene(t)
 	c, conn := connect(t, NewServer(nil, sc.destination(t, 1<<20)))
