@@ -34,7 +34,7 @@ var (
 	errNotSaved     = errors.New("the machine's memory has no file: it cannot be saved")
 )
 
-// shape is what a vm needs to know of its machine.
+// shape describes a machine to its vm.
 type shape struct {
 	CPUs                int
 	Memory              int64 // bytes

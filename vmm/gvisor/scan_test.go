@@ -89,7 +89,7 @@ func TestStreamOfManyFiles(t *testing.T) {
 	}
 }
 
-// TestScanIsBounded: a scan that reaches a limit says so, and does not report as deleted what it did not reach.
+// TestScanIsBounded: a scan that reaches a limit returns an error, and does not report as deleted what it did not reach.
 func TestScanIsBounded(t *testing.T) {
 	for name, limits := range map[string]limits{"files": {100, 1 << 20}, "bytes": {1 << 20, 1000}} {
 		t.Run(name, func(t *testing.T) {
