@@ -53,6 +53,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(writerEnv); dir != "" { // a child of TestRetentionKilled
 		writeRuns(dir)
 	}
+	if path := os.Getenv(sinkEnv); path != "" { // a child of TestGVisorUnreported
+		silentSink(path)
+	}
 	code := m.Run()
 	if dir, err := binaries(); err == nil && os.Getenv(programsEnv) == "" {
 		os.RemoveAll(dir)

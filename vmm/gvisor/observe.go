@@ -25,6 +25,7 @@ type observer struct {
 
 	mu      sync.Mutex // guards the fields below
 	step    string     // of which events are; empty between steps
+	marked  bool       // init has made a socket since the step began: at the step's end
 	procs   map[int]*process
 	dropped uint32
 	writers map[string]string // the Proc that last opened a path for writing, since the step began
@@ -36,7 +37,7 @@ type process struct {
 	id       string // audit.ProcID
 	parent   string
 	parentID int
-	start    time.Time // of its first exec
+	start    time.Time // of its first exec, by the sentry's clock: the host can be late
 	execed   bool
 	calls    int    // of execve without an error, up to 2
 	status   uint32 // of its main thread's exit
@@ -59,7 +60,7 @@ func newObserver(run string, emit func(context.Context, *audit.Event) error) *ob
 func (o *observer) begin(step string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.step = step
+	o.step, o.marked = step, false
 	clear(o.writers)
 }
 
@@ -97,6 +98,8 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 		if len(o.writers) < maxWriters {
 			o.writers[absolute(m)] = p.id
 		}
+	case m.Socket != nil && m.Process.PID == 1:
+		o.marked = true
 	case m.Socket != nil && m.Socket.FD >= 0:
 		p.opened(m.Socket)
 	case m.Connect != nil && m.Connect.To.IsValid():
@@ -131,7 +134,7 @@ func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error 
 		return nil
 	}
 	if !p.execed {
-		p.execed, p.start = true, time.Now()
+		p.execed, p.start = true, m.Time
 	}
 	x := &audit.Exec{
 		Proc: p.id, Parent: p.parent, PID: m.Process.PID, PPID: m.Process.PPID,
@@ -168,7 +171,7 @@ func (o *observer) exit(ctx context.Context, p *process, m trace.Message) error 
 	if status == 0 {
 		status = p.status
 	}
-	x := &audit.Exit{Proc: p.id, PID: m.Process.PID, DurationNS: int64(time.Since(p.start))}
+	x := &audit.Exit{Proc: p.id, PID: m.Process.PID, DurationNS: int64(max(0, m.Time.Sub(p.start)))}
 	if ws := unix.WaitStatus(status); ws.Signaled() {
 		x.Signal = int(ws.Signal())
 		x.Code = 128 + x.Signal
@@ -293,7 +296,19 @@ func (v *vm) EndStep(ctx context.Context) error {
 	if err := o.declareCalls(ctx); err != nil {
 		return err
 	}
-	return v.container.Changed(ctx, func(f *audit.File) error { return o.file(ctx, f) })
+	changed := v.container.Changed(ctx, func(f *audit.File) error { return o.file(ctx, f) })
+	return errors.Join(changed, v.tail(o))
+}
+
+// tail returns an error if the sentry runs, and the message that is the last one of a step has not arrived. The
+// sentry reports that it dropped messages only with a later one.
+func (v *vm) tail(o *observer) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.marked || v.stream.Ended() {
+		return nil
+	}
+	return errors.New("the last message of the step is missing in gVisor's trace sink, and others before it may be, too")
 }
 
 // flushed returns the observer once all messages that were sent have been handled.

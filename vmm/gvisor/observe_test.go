@@ -159,6 +159,29 @@ func TestObserveDropped(t *testing.T) {
 }
 
 // A process is its PID and its start: of two with the same PID each has its own parent and program.
+// Init makes a socket at the end of a step: without its message others before it can be missing, too.
+func TestObserveMark(t *testing.T) {
+	w := watch(t)
+	v := &vm{stream: &trace.Stream{}}
+	socket := func(pid int) trace.Message {
+		m := by(pid)
+		m.Socket = &trace.Socket{FD: 9}
+		return m
+	}
+	w.send(clone(2, 3), execd(3, "/bin/true", "true"), socket(3), end(3))
+	if err := v.tail(w.observer); err == nil || !strings.Contains(err.Error(), "last message") {
+		t.Errorf("without the mark: %v", err)
+	}
+	w.send(socket(1))
+	if err := v.tail(w.observer); err != nil {
+		t.Errorf("with it: %v", err)
+	}
+	w.begin("next")
+	if err := v.tail(w.observer); err == nil {
+		t.Error("the mark of a step counts for the next")
+	}
+}
+
 func TestObserveReusedPID(t *testing.T) {
 	w := watch(t)
 	w.send(execd(2, "/sh"), clone(2, 3), execd(3, "/one"), end(3))

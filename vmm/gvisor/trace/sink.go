@@ -156,5 +156,12 @@ func (s *Stream) Flush(ctx context.Context) error {
 	}
 }
 
+// Ended reports whether Read has returned, or is about to: no more messages are handled.
+func (s *Stream) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
 // Close ends the stream; Read returns.
 func (s *Stream) Close() error { return s.conn.Close() }
