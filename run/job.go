@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets"
@@ -129,6 +131,9 @@ func Prepare(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) prepare(ctx context.Context) (err error) {
+	rules := sync.OnceValues(pattern.New)
+	go rules() // takes some 20 ms
+	defer rules()
 	if j.steps, err = (planner{&j.o, j.messages}).plan(); err != nil {
 		return err
 	}
@@ -162,9 +167,11 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if j.messages.redactor, err = pattern.NewRedactor(tag); err != nil {
+	patterns, err := rules()
+	if err != nil {
 		return err
 	}
+	j.messages.redactor = redact.New(tag, patterns)
 	if err := Tidy(ctx, h, j.messages.notice); err != nil {
 		j.messages.problem(err)
 	}

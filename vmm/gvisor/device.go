@@ -32,6 +32,9 @@ func newDevice() (*os.File, error) {
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
+	if err == nil { // until the namespace ends: the kernel removes it in the background then, which takes some 20 ms
+		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("make the sandbox's network device: %w", err)

@@ -117,17 +117,14 @@ func (v *vm) cleanUp() error {
 	v.destroyed = true
 	v.mu.Unlock()
 	v.container.Kill()
-	var unplugging sync.WaitGroup
-	var unplugged error
-	if v.relay != nil { // the kernel takes some 20 ms to remove the device
-		unplugging.Go(func() { unplugged = v.relay.close() })
-	}
 	err := v.container.Remove()
 	<-v.done
+	if v.relay != nil {
+		err = errors.Join(err, v.relay.close())
+	}
 	if v.stream != nil {
 		v.stream.Close()
 	}
 	v.channel.Close()
-	unplugging.Wait()
-	return errors.Join(err, unplugged)
+	return err
 }
