@@ -52,10 +52,12 @@ type Handler func(ctx context.Context, body []byte, files []*os.File) (result an
 type Conn struct {
 	conn     *net.UnixConn
 	handlers map[string]Handler
-	calls    sync.WaitGroup // handlers that are running
-	slots    chan struct{}  // one element for each of them
-	writing  sync.Mutex     // held while a message is sent
-	ended    chan struct{}  // closed when Run has ended
+	calls    sync.WaitGroup  // handlers that are running
+	slots    chan struct{}   // one element for each of them
+	writing  sync.Mutex      // held while a message is sent
+	ended    chan struct{}   // closed when Run has ended
+	closed   context.Context // done after Close
+	cancel   context.CancelFunc
 
 	mu      sync.Mutex // guards last and waiting
 	last    uint64     // the ID of the last call
@@ -106,7 +108,9 @@ func Socket(f *os.File) (*net.UnixConn, error) {
 
 // New returns a connection over a socket of Pair, with the calls that the other process can make. Run must be called once.
 func New(c *net.UnixConn, handlers map[string]Handler) *Conn {
-	return &Conn{conn: c, handlers: handlers, slots: make(chan struct{}, maxCalls), ended: make(chan struct{}), waiting: map[uint64]chan<- answer{}}
+	p := &Conn{conn: c, handlers: handlers, slots: make(chan struct{}, maxCalls), ended: make(chan struct{}), waiting: map[uint64]chan<- answer{}}
+	p.closed, p.cancel = context.WithCancel(context.Background())
+	return p
 }
 
 // Run reads messages until the connection ends, and then waits for the handlers. It returns nil if either end closed the connection.
@@ -118,6 +122,9 @@ func (c *Conn) Run(ctx context.Context) error {
 	defer c.conn.Close()
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
+	// begin can be waiting for handlers, which wait for the end of ctx.
+	stopped := context.AfterFunc(c.closed, cancel)
+	defer stopped()
 	r := newReader(c.conn)
 	for {
 		m, files, err := r.next()
@@ -133,13 +140,19 @@ func (c *Conn) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			closeAll(files)
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
 			return fmt.Errorf("message of the other process: %w", err)
 		}
 	}
 }
 
-// Close ends the connection. Calls fail with ErrClosed.
-func (c *Conn) Close() error { return c.conn.Close() }
+// Close ends the connection, also while the other process has made as many calls as can be carried out. Calls fail with ErrClosed.
+func (c *Conn) Close() error {
+	c.cancel()
+	return c.conn.Close()
+}
 
 // begin starts the handler of a call. While maxCalls are running, it waits, and with it all later messages.
 func (c *Conn) begin(ctx context.Context, m message, files []*os.File) error {
@@ -147,7 +160,11 @@ func (c *Conn) begin(ctx context.Context, m message, files []*os.File) error {
 	if !ok {
 		return fmt.Errorf("there is no call %.40q", m.Call)
 	}
-	c.slots <- struct{}{}
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return net.ErrClosed
+	}
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
 		result, with, err := handle(ctx, m.Body, files)

@@ -300,6 +300,31 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestCloseWhileFlooded: a process that has made more calls than can be carried out, which all wait, does not keep the other one from ending.
+func TestCloseWhileFlooded(t *testing.T) {
+	var running atomic.Int64
+	server, raw, ran := ends(t, map[string]Handler{"wait": func(ctx context.Context, _ []byte, _ []*os.File) (any, []*os.File, error) {
+		running.Add(1)
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}})
+	for i := range maxCalls + 10 {
+		if _, err := fmt.Fprintf(raw, `{"id":%d,"call":"wait","body":{}}`, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for running.Load() < maxCalls {
+		time.Sleep(time.Millisecond)
+	}
+	server.Close()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if n := running.Load(); n != maxCalls {
+		t.Errorf("%d calls were carried out", n)
+	}
+}
+
 // TestSocket: a descriptor that is no end of a pair is refused.
 func TestSocket(t *testing.T) {
 	r, w, err := os.Pipe()

@@ -85,7 +85,7 @@ func TestGVisorKilled(t *testing.T) {
 	kill(t, p)
 	r.checkInterrupted(t, <-ended, worker.ErrDied.Error(), p)
 	var left []string
-	for range 200 { // the kernel detaches disks a moment after their last user has ended
+	for range 3000 { // the kernel detaches disks a moment after their last user has ended
 		if left = r.traces(t, spaces); len(left) == 0 {
 			return
 		}

@@ -1,11 +1,13 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,18 +86,48 @@ func (g *group) add(pid int) error {
 	return g.v1.Add(cgroup1.Process{Pid: pid})
 }
 
-func (g *group) freeze() error {
-	if g.v2 != nil {
-		return g.v2.Freeze()
+// freezeLimit bounds the time in which the processes of a group stop.
+const freezeLimit = 10 * time.Second
+
+// setFrozen stops the group's processes, or lets them run, and returns when they have stopped. It returns if ctx is done, also if
+// another call changes the state again and again.
+func (g *group) setFrozen(ctx context.Context, frozen bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeLimit, fmt.Errorf("its processes did not change their state within %v", freezeLimit))
+	defer cancel()
+	file, value, events, event := g.freezer(frozen)
+	for {
+		if err := os.WriteFile(file, []byte(value), 0); err != nil {
+			return fmt.Errorf("freeze or thaw the sandbox: %w", err)
+		}
+		b, err := os.ReadFile(events)
+		if err != nil {
+			return fmt.Errorf("freeze or thaw the sandbox: %w", err)
+		}
+		if slices.Contains(strings.Split(strings.TrimSpace(string(b)), "\n"), event) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("freeze or thaw the sandbox: %w", context.Cause(ctx))
+		}
 	}
-	return g.v1.Freeze()
 }
 
-func (g *group) thaw() error {
-	if g.v2 != nil {
-		return g.v2.Thaw()
+// freezer returns the file and the value to write for a state, and the file and the line that report it.
+func (g *group) freezer(frozen bool) (file, value, events, event string) {
+	if g.v2 == nil {
+		file, value = filepath.Join(cgroupRoot, "freezer", g.path, "freezer.state"), "THAWED"
+		if frozen {
+			value = "FROZEN"
+		}
+		return file, value, file, value
 	}
-	return g.v1.Thaw()
+	dir, value := filepath.Join(cgroupRoot, g.path), "0"
+	if frozen {
+		value = "1"
+	}
+	return filepath.Join(dir, "cgroup.freeze"), value, filepath.Join(dir, "cgroup.events"), "frozen " + value
 }
 
 // limitDisk limits the bytes per second that the group reads from and writes to a block device, each; 0 is no limit.

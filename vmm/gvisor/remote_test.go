@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ func traces(t *testing.T, m vmm.Machine) (all []string) {
 func awaitNone(t *testing.T, m vmm.Machine) {
 	t.Helper()
 	var left []string
-	for range 200 {
+	for range 3000 {
 		if left = traces(t, m); len(left) == 0 {
 			return
 		}
@@ -164,6 +165,30 @@ func TestWorkerKilled(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitNone(t, m)
+}
+
+// TestFlood: a worker that makes more calls than can be carried out, which wait or contradict each other, does not keep its container from being removed.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	d, m := describe(t)
+	s := d.NewServer(m)
+	w := remotetest.Start(t, s)
+	if err := w.Start(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	var floods sync.WaitGroup
+	for name, body := range map[string]string{"vm-freeze": `{}`, "vm-thaw": `{}`, "vm-changed": `{"Report":true}`, "vm-wait": `{}`} {
+		floods.Go(func() { _ = w.Flood(t.Context(), name, body, 100) }) // its result comes behind the calls, if at all
+	}
+	time.Sleep(200 * time.Millisecond) // while they are carried out
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	floods.Wait()
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

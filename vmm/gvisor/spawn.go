@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/confine"
 	"github.com/custody-project/custody/vmm/gvisor/trace"
 	"github.com/custody-project/custody/vmm/remote"
 )
@@ -79,7 +79,8 @@ func (d *Driver) spawn(ctx context.Context, m vmm.Machine) (s *spawned, e ends, 
 		return nil, e, err
 	}
 	started := make(chan error, 1)
-	go s.run(d.binary, m, &e, started)
+	// The main thread would not end, and with it the namespaces.
+	confine.OffMainThread(func() { s.run(d.binary, m, &e, started) })
 	if err = <-started; err == nil {
 		e.sink, err = s.awaitSink(ctx)
 	}
@@ -91,9 +92,8 @@ func (d *Driver) spawn(ctx context.Context, m vmm.Machine) (s *spawned, e ends, 
 }
 
 // run starts runsc in namespaces of its own, reports on started, and returns when runsc has ended. The
-// goroutine's thread stays in the namespaces and ends with it: runsc is killed when that thread dies.
+// calling thread stays in the namespaces and ends with it: runsc is killed when that thread dies.
 func (s *spawned) run(binary string, m vmm.Machine, e *ends, started chan<- error) {
-	runtime.LockOSThread()
 	defer close(s.waited)
 	cmd, err := s.launch(binary, m, e)
 	started <- err
@@ -259,10 +259,10 @@ func addCause(c container, err error) error {
 }
 
 // Freeze implements container: the kernel stops the processes of the sandbox.
-func (s *spawned) Freeze(context.Context) error { return s.group.freeze() }
+func (s *spawned) Freeze(ctx context.Context) error { return s.group.setFrozen(ctx, true) }
 
 // Thaw implements container.
-func (s *spawned) Thaw(context.Context) error { return s.group.thaw() }
+func (s *spawned) Thaw(ctx context.Context) error { return s.group.setFrozen(ctx, false) }
 
 // Kill implements remote.Process. An error means that the process has ended.
 func (s *spawned) Kill() { _ = s.process.Kill() }

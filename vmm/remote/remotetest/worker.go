@@ -69,11 +69,17 @@ const (
 	callStart = "start"
 	callDo    = "do"
 	callRaw   = "raw"
+	callFlood = "flood"
 )
 
 type rawCall struct {
 	Name string
 	Body json.RawMessage
+}
+
+type floodCall struct {
+	rawCall
+	Times int
 }
 
 // Work is the worker of Start, which controls the machine with this driver.
@@ -96,6 +102,12 @@ func Work(driver func(*privsep.Conn) vmm.Driver) error {
 		callRaw: privsep.Handle(func(ctx context.Context, c rawCall) (any, []*os.File, error) {
 			files, err := conn.Call(ctx, c.Name, c.Body, nil)
 			return len(files), files, err
+		}),
+		callFlood: privsep.Handle(func(_ context.Context, c floodCall) (any, []*os.File, error) {
+			for range c.Times {
+				go conn.Call(ctx, c.Name, c.Body, nil) // ends with the worker
+			}
+			return none, nil, nil
 		}),
 	}, 0)
 	if err != nil {
@@ -133,4 +145,10 @@ func (w *Worker) Do(ctx context.Context, operation string) error {
 // Raw has the worker make a call as one that was taken over could. It returns the files that the call did.
 func (w *Worker) Raw(ctx context.Context, name, body string) ([]*os.File, error) {
 	return w.Call(ctx, callRaw, rawCall{name, json.RawMessage(body)}, nil)
+}
+
+// Flood has the worker make a call many times concurrently. It does not wait for the results.
+func (w *Worker) Flood(ctx context.Context, name, body string, times int) error {
+	_, err := w.Call(ctx, callFlood, floodCall{rawCall{name, json.RawMessage(body)}, times}, nil)
+	return err
 }
