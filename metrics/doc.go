@@ -30,7 +30,15 @@
 //	custody_redactions_total                     counter    values that were removed from events before they were recorded
 //	custody_spool_bytes                          gauge      bytes that the logs on this host use
 //	custody_spool_limit_bytes                    gauge      size at which strict freezes VMs and degrade declares losses
+//	custody_pool_hits_total                      counter    warm sandboxes that the pool leased
+//	custody_pool_misses_total{reason}            counter    runs for which the pool had none
+//	custody_pool_wait_duration_seconds           histogram  a run's wait for a warm sandbox
+//	custody_pool_refill_duration_seconds         histogram  making one warm sandbox
+//	custody_pool_failures_total                  counter    warm sandboxes that could not be made
+//	custody_pool_destroyed_total{cause}          counter    sandboxes that the pool destroyed
+//	custody_pool_sandboxes{state}                gauge      sandboxes of the pool: idle, leased, making, ending
 //
+// Those of a pool are there only in a process that has one.
 // In addition there are the metrics of the Prometheus client for the process (process_*)
 // and for Go (go_*).
 package metrics

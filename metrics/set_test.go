@@ -70,6 +70,15 @@ func used() *metrics.Set {
 	k.Retried()
 	k.Dead(1)
 	k.Lag(func() (time.Duration, uint64) { return time.Minute, 60 })
+	p := s.Pool([]string{"none_warm", "no_memory"}, []string{"used", "died"}, func() (int, int, int, int) { return 2, 3, 1, 4 })
+	p.Hit()
+	p.Miss("no_memory")
+	p.Miss("of a caller's making")
+	p.Wait(2 * time.Millisecond)
+	p.Refill(3 * time.Second)
+	p.Fail()
+	p.Destroy("used")
+	p.Destroy("of a caller's making")
 	return s
 }
 
@@ -89,6 +98,10 @@ func TestValues(t *testing.T) {
 		`custody_lag_seconds{sink="siem",stage="export"} 60`, `custody_lag_segments{sink="siem",stage="export"} 60`,
 		`custody_spool_bytes 1000`, `custody_spool_limit_bytes 5000`,
 		`custody_exported_events_total{sink="siem"} 7`, `custody_export_retries_total{sink="siem"} 1`, `custody_dead_letters_total{sink="siem"} 1`,
+		`custody_pool_hits_total 1`, `custody_pool_misses_total{reason="none_warm"} 0`, `custody_pool_misses_total{reason="no_memory"} 1`, `custody_pool_misses_total{reason="other"} 1`,
+		`custody_pool_wait_duration_seconds_count 1`, `custody_pool_refill_duration_seconds_sum 3`, `custody_pool_failures_total 1`,
+		`custody_pool_destroyed_total{cause="used"} 1`, `custody_pool_destroyed_total{cause="died"} 0`, `custody_pool_destroyed_total{cause="other"} 1`,
+		`custody_pool_sandboxes{state="idle"} 2`, `custody_pool_sandboxes{state="leased"} 3`, `custody_pool_sandboxes{state="making"} 1`, `custody_pool_sandboxes{state="ending"} 4`,
 	)
 }
 
