@@ -95,7 +95,7 @@ func (p *Pool) acquire(ctx context.Context, key Key, holder string, wait time.Du
 		defer timer.Stop()
 		late = timer.C
 	}
-	for {
+	for ctx.Err() == nil {
 		m, w, err := p.take(k, wait > 0)
 		if w != nil {
 			m, err = p.await(ctx, k, w, late)
@@ -111,10 +111,8 @@ func (p *Pool) acquire(ctx context.Context, key Key, holder string, wait time.Du
 			cause = Shutdown
 		}
 		p.discard(m, cause)
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 	}
+	return nil, context.Cause(ctx)
 }
 
 // arrive counts demand for a key. It returns an error if the key has no pool; a key that is new gets one.
