@@ -1,5 +1,5 @@
 // Package hostmetrics connects the metrics of a process with the parts of a host that it measures: the log's spool,
-// an ingester, exporters.
+// an ingester, exporters, the pool of warm sandboxes.
 package hostmetrics
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/metrics"
+	"github.com/custody-project/custody/pool"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
 )
@@ -86,6 +87,25 @@ func (m *Meters) Ingester(opt *ship.IngestOptions, stats func() ship.Stats) {
 		s := stats()
 		return s.Oldest, uint64(s.Segments)
 	})
+}
+
+// Pool sets opt.Meter, which counts what a pool does. stats returns the pool's numbers; it is not called before the metrics
+// are read. A process has at most one pool.
+func (m *Meters) Pool(opt *pool.Options, stats func() pool.Stats) {
+	if m == nil {
+		return
+	}
+	opt.Meter = m.Set.Pool(texts(pool.Reasons()), texts(pool.Causes()), func() (idle, leased, making, ending int) {
+		s := stats()
+		return s.Idle, s.Leased, s.Making, s.Ending
+	})
+}
+
+func texts[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
 }
 
 // Exporters updates each sink's counters from its exporter's, every second until ctx is done. Close waits for that.

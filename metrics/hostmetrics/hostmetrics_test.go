@@ -18,6 +18,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/metrics"
 	"github.com/custody-project/custody/metrics/hostmetrics"
+	"github.com/custody-project/custody/pool"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
 )
@@ -95,6 +96,7 @@ func TestNone(t *testing.T) {
 	if opt.Observe != nil || opt.Refused != nil {
 		t.Error("an ingester is measured")
 	}
+	m.Pool(&pool.Options{}, nil)
 	m.Exporters(t.Context(), make([]host.Exporter, 1))
 	if err := m.Close(); err != nil {
 		t.Error(err)
@@ -118,6 +120,40 @@ func TestIngester(t *testing.T) {
 	want(t, scraped(t, address), `custody_ingested_records_total 7`,
 		`custody_refused_segments_total{reason="conflict"} 1`, `custody_refused_segments_total{reason="malformed"} 2`, `custody_refused_segments_total{reason="other"} 1`,
 		`custody_lag_seconds{sink="",stage="store"} 1.5`, `custody_lag_segments{sink="",stage="store"} 4`)
+}
+
+// broken makes no sandboxes.
+type broken struct{}
+
+func (broken) Make(context.Context, pool.Key) (pool.Sandbox, error) {
+	return nil, errors.New("no template")
+}
+
+// TestPool: what a pool does is counted, each miss by its reason.
+func TestPool(t *testing.T) {
+	m, address := served(t)
+	var p *pool.Pool
+	opt := pool.Options{Maker: broken{}, Available: func() (int64, error) { return 1 << 40, nil }}
+	m.Pool(&opt, func() pool.Stats { return p.Stats() })
+	p, err := pool.New(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second waits until the making has failed
+		var empty *pool.EmptyError
+		if l, err := p.Acquire(t.Context(), pool.Key{}, "", pool.Wait(time.Hour)); !errors.As(err, &empty) || empty.Reason != pool.Failing {
+			t.Errorf("%v, %v", l, err)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	text := scraped(t, address)
+	want(t, text, `custody_pool_hits_total 0`, `custody_pool_misses_total{reason="failing"} 2`, `custody_pool_misses_total{reason="no_memory"} 0`,
+		`custody_pool_wait_duration_seconds_count 2`, `custody_pool_destroyed_total{cause="expired"} 0`, `custody_pool_sandboxes{state="making"} 0`)
+	if strings.Contains(text, "custody_pool_failures_total 0") {
+		t.Error("no failure is counted")
+	}
 }
 
 // TestHost: the spool of a host and the progress of its exporters are measured.
