@@ -340,3 +340,18 @@ func TestStock(t *testing.T) {
 		}
 	}
 }
+
+// TestRetry: failures of attempts that ran concurrently count as one.
+func TestRetry(t *testing.T) {
+	var r retry
+	now := time.Unix(0, 0)
+	for i := range 10 {
+		r.failed(now)
+		first := r.at
+		r.failed(now)
+		if delay := first.Sub(now); r.at != first || delay < min(30*time.Second, time.Second/2<<i) || delay > 90*time.Second {
+			t.Errorf("failure %d: %s, then %s", i, delay, r.at.Sub(now))
+		}
+		now = r.at
+	}
+}

@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,7 +152,11 @@ func TestDead(t *testing.T) {
 		hurt  func(*box)
 		cause string
 	}{
-		{"dead", func(b *box) { close(b.dead) }, "died"},
+		{"dead", func(b *box) { // without a health check that hangs
+			close(b.dead)
+			b.slow = 300 * time.Millisecond
+			b.sick = errors.New("no answer")
+		}, "died"},
 		{"unhealthy", func(b *box) { b.sick = errors.New("no answer") }, "unhealthy"},
 		{"hangs", func(b *box) { b.slow = time.Hour }, "unhealthy"},
 		{"dies during the check", func(b *box) {
@@ -171,7 +176,11 @@ func TestDead(t *testing.T) {
 				for _, b := range all[:len(all)-1] {
 					w.set(func() { c.hurt(b) })
 				}
+				began := time.Now()
 				l := get(t, p, shop())
+				if waited := time.Since(began); c.name == "dead" && waited != 0 {
+					t.Errorf("dead sandboxes are checked for %s", waited)
+				}
 				if l.Sandbox() != pool.Sandbox(all[len(all)-1]) {
 					t.Error("a hurt sandbox was leased")
 				}
@@ -269,12 +278,22 @@ func TestWait(t *testing.T) {
 // TestWaitEnds: a caller that stops waiting loses no sandbox; a check that a caller ends costs one.
 func TestWaitEnds(t *testing.T) {
 	run(t, nil, func(t *testing.T, w *world, p *pool.Pool) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // as long as Make takes
-		defer cancel()
-		for range 3 { // who is first, the end or the sandbox, is random
-			_, err := p.Acquire(ctx, shop(), "", pool.Wait(time.Minute))
+		for range 30 { // whether the end or the sandbox is first is random
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // as long as Make takes
+			l, err := p.Acquire(ctx, shop(), "", pool.Wait(time.Minute))
+			if err == nil {
+				err = l.Release(t.Context())
+			}
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
+			}
+			cancel()
+			for p.Stats().Idle > 0 {
+				get(t, p, shop()).Release(t.Context())
+			}
+			pass(0)
+			if s := p.Stats(); s.Leased != 0 {
+				t.Fatalf("%d sandboxes are lost", s.Leased)
 			}
 		}
 		pass(10 * time.Second)
@@ -292,6 +311,42 @@ func TestWaitEnds(t *testing.T) {
 		synctest.Wait()
 		if n := w.counted("destroy canceled") - canceled; before == 0 || n != 1 {
 			t.Errorf("%d were idle, %d are lost", before, n)
+		}
+	})
+}
+
+// TestCloseDuringCheck: a sandbox that is being checked when Close begins is not leased.
+func TestCloseDuringCheck(t *testing.T) {
+	run(t, nil, func(t *testing.T, w *world, p *pool.Pool) {
+		warm(t, p, shop())
+		w.set(func() { w.boxes[0].slow = 500 * time.Millisecond })
+		var done sync.WaitGroup
+		done.Go(func() { miss(t, p, shop(), pool.Closed) })
+		synctest.Wait()
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+	})
+}
+
+// TestForgottenKey: a key without demand is not forgotten while a caller of it has not got its answer.
+func TestForgottenKey(t *testing.T) {
+	run(t, func(w *world, opt *pool.Options) {
+		opt.Quiet, opt.CheckTime = 3*time.Second, 10*time.Second
+		first := true
+		w.frail = func(b *box) {
+			if first {
+				b.slow, b.sick = 8*time.Second, errors.New("no answer")
+			}
+			first = false
+		}
+	}, func(t *testing.T, w *world, p *pool.Pool) {
+		miss(t, p, shop(), pool.NoPool)
+		pass(2500 * time.Millisecond)
+		get(t, p, shop(), pool.Wait(time.Minute))
+		if w.counted("destroy unhealthy") != 1 || w.counted("destroy unwanted") != 1 {
+			t.Errorf("%v", w.counts)
 		}
 	})
 }

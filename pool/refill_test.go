@@ -116,7 +116,9 @@ func TestAge(t *testing.T) {
 
 // TestPressure: with too little memory the pool shrinks, the oldest first, and does not grow until there is clearly enough.
 func TestPressure(t *testing.T) {
-	run(t, nil, func(t *testing.T, w *world, p *pool.Pool) {
+	run(t, func(w *world, _ *pool.Options) {
+		w.frail = func(b *box) { b.lingers = 5 * time.Second } // no more are destroyed meanwhile
+	}, func(t *testing.T, w *world, p *pool.Pool) {
 		for i := range 4 {
 			k := shop()
 			k.Project = fmt.Sprint(i)
@@ -127,7 +129,7 @@ func TestPressure(t *testing.T) {
 			t.Fatalf("%d are warm", len(all))
 		}
 		w.set(func() { w.available = 512*mib - w.memory - 1 }) // that of two is missing
-		pass(2 * time.Second)
+		pass(10 * time.Second)
 		for i, b := range all {
 			if gone := b.isDestroyed(); gone != (i < 2) {
 				t.Errorf("sandbox %d is destroyed: %t", i, gone)
@@ -141,6 +143,23 @@ func TestPressure(t *testing.T) {
 		pass(20 * time.Second)
 		if s := p.Stats(); s.Idle != 4 {
 			t.Errorf("after the pressure: %+v", s)
+		}
+	})
+}
+
+// TestCommitted: memory for a sandbox that is being made is not counted as available for another. Until the first of its key is made, a
+// sandbox counts as large as its shape.
+func TestCommitted(t *testing.T) {
+	run(t, func(w *world, _ *pool.Options) { w.available = (512 + 64 + 310) * mib }, func(t *testing.T, w *world, p *pool.Pool) {
+		other := shop()
+		other.Template = "sha256:2"
+		miss(t, p, shop(), pool.NoPool)
+		miss(t, p, other, pool.NoPool)
+		pass(time.Second)
+		miss(t, p, other, pool.NoMemory)
+		pass(10 * time.Second)
+		if s := p.Stats(); s.Idle != 2 || w.most != 1 {
+			t.Errorf("%+v, %d were made concurrently", s, w.most)
 		}
 	})
 }
@@ -165,8 +184,16 @@ func TestBackOff(t *testing.T) {
 		miss(t, p, shop(), pool.Failing)
 		w.set(func() { w.broken = nil })
 		pass(2 * time.Minute)
+		w.set(func() { w.takes = time.Second })
 		get(t, p, shop())
-		pass(time.Second)
+		for range 3 {
+			go p.Acquire(t.Context(), shop(), "", pool.Wait(time.Minute))
+		}
+		synctest.Wait()
+		if s := p.Stats(); s.Making != 2 {
+			t.Errorf("after the fault %d are made concurrently", s.Making)
+		}
+		pass(10 * time.Second)
 		get(t, p, shop())
 	})
 }

@@ -41,6 +41,7 @@ type box struct {
 	sick      error // Check
 	slow      time.Duration
 	undying   error // Destroy
+	lingers   time.Duration
 	tries     int
 	destroyed time.Time
 	holders   int
@@ -132,6 +133,10 @@ func (b *box) Check(ctx context.Context) error {
 }
 
 func (b *box) Destroy(context.Context) error {
+	b.world.mu.Lock()
+	lingers := b.lingers
+	b.world.mu.Unlock()
+	time.Sleep(lingers)
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
 	if b.tries++; b.undying != nil {
