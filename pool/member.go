@@ -82,8 +82,8 @@ func (p *Pool) tend(k *kind) {
 	if m == nil {
 		return
 	}
-	p.watch(m)
-	p.destroy(m)
+	m.watch(p)
+	m.destroy(p)
 }
 
 // make makes a sandbox and offers it. It returns nil if that failed.
@@ -143,7 +143,7 @@ func (p *Pool) offer(m *member) {
 }
 
 // watch returns when the sandbox is ending. It ends an idle sandbox that dies, and a lease that is not renewed.
-func (p *Pool) watch(m *member) {
+func (m *member) watch(p *Pool) {
 	dead := m.sandbox.Done()
 	timer := time.NewTimer(p.opt.TTL)
 	defer timer.Stop()
@@ -153,15 +153,15 @@ func (p *Pool) watch(m *member) {
 			return
 		case <-dead:
 			dead = nil
-			p.died(m)
+			m.died(p)
 		case <-timer.C:
-			timer.Reset(p.expire(m))
+			timer.Reset(m.expire(p))
 		}
 	}
 }
 
 // died ends a sandbox that has died while it was idle. In other states the caller of Acquire or the holder ends it.
-func (p *Pool) died(m *member) {
+func (m *member) died(p *Pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.state == idle {
@@ -171,7 +171,7 @@ func (p *Pool) died(m *member) {
 }
 
 // expire ends a lease that has expired, and returns when to call it again.
-func (p *Pool) expire(m *member) time.Duration {
+func (m *member) expire(p *Pool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.state != leased {
@@ -201,7 +201,7 @@ func (p *Pool) end(m *member, cause Cause) {
 }
 
 // destroy calls Destroy until it succeeds, or until Close has stopped waiting: then one more time.
-func (p *Pool) destroy(m *member) {
+func (m *member) destroy(p *Pool) {
 	wait := newBackOff()
 	for {
 		last := p.force.Err() != nil
