@@ -5,34 +5,51 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/worker"
 )
 
-// control serves the run's socket, through which other processes change its policy, freeze it and take a snapshot of it.
-// stop ends the service.
-func (j *Job) control() (stop func()) {
+// session is the session of the run's worker, once it has started, and the socket through which other processes use it: to change the
+// policy, to freeze the sandbox and to take a snapshot of it.
+type session struct {
+	mu   sync.Mutex // guards the fields below
+	live *worker.Session
+	stop func()
+}
+
+// open serves the run's socket.
+func (j *Job) open(s *worker.Session) {
+	j.session.mu.Lock()
+	defer j.session.mu.Unlock()
+	j.session.live = s
 	stop, err := j.record.Control(host.Controls{
-		SetPolicy: j.setPolicy,
-		Pause:     j.freezer.awake((*sandbox.Sandbox).Pause),
-		Resume:    j.freezer.awake((*sandbox.Sandbox).Resume),
-		Snapshot: func(ctx context.Context, r host.SnapshotRequest) error {
-			return j.freezer.awake(func(s *sandbox.Sandbox, ctx context.Context) error { return snapshot(ctx, s, r) })(ctx)
-		},
+		SetPolicy: func(ctx context.Context, file []byte) (host.PolicyChange, error) { return j.setPolicy(ctx, s, file) },
+		Pause:     s.Pause, Resume: s.Resume,
+		Snapshot: func(ctx context.Context, r host.SnapshotRequest) error { return snapshot(ctx, s, r) },
 	})
 	if err != nil {
 		j.messages.notice("this run cannot be controlled: " + err.Error())
-		return func() {}
+		return
 	}
-	return stop
+	j.session.stop = stop
+}
+
+// close ends the service. It waits for the requests that are being handled.
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
 }
 
 // setPolicy replaces the run's policy by the rules of a project file.
-func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, error) {
+func (j *Job) setPolicy(ctx context.Context, s *worker.Session, file []byte) (host.PolicyChange, error) {
 	const name = "the new policy"
 	p, err := j.parsePolicy(name, file)
 	if err != nil {
@@ -45,7 +62,7 @@ func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, er
 	if err != nil {
 		return host.PolicyChange{}, err
 	}
-	c, err := j.network.Change(ctx, policy)
+	c, err := s.SetPolicy(ctx, policy)
 	if err != nil {
 		return host.PolicyChange{}, err
 	}
@@ -63,7 +80,7 @@ func (j *Job) parsePolicy(name string, file []byte) (project.File, error) {
 
 // snapshot writes the sandbox's memory to a file. The file gets its name only when it is
 // complete and contains no credential.
-func snapshot(ctx context.Context, s *sandbox.Sandbox, r host.SnapshotRequest) error {
+func snapshot(ctx context.Context, s *worker.Session, r host.SnapshotRequest) error {
 	if _, err := os.Lstat(r.File); err == nil {
 		return fmt.Errorf("%s exists: give another name", r.File)
 	}
@@ -72,7 +89,7 @@ func snapshot(ctx context.Context, s *sandbox.Sandbox, r host.SnapshotRequest) e
 		return fmt.Errorf("a file in %s: %w", filepath.Dir(r.File), err)
 	}
 	defer f.Close()
-	if err := s.Dump(ctx, f, r.EndStep); err != nil {
+	if err := s.Snapshot(ctx, f, r.EndStep); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,66 +9,49 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/secrets/local"
+	"github.com/custody-project/custody/secrets/remote"
 )
 
-// revokeTime bounds the revocation of credentials at a run's end.
+// revokeTime bounds the end of the logins at a run's end.
 const revokeTime = 10 * time.Second
 
-// openIssuer makes the run's issuer, which mints nothing before a step begins. From here on, secret values that can be read
-// without minting are masked.
-func (j *Job) openIssuer(ctx context.Context) (err error) {
+// openBrokers opens the brokers of the run's secrets. From here on, secret values that can be read without minting are masked in messages.
+func (j *Job) openBrokers(ctx context.Context) (err error) {
 	file, dir := j.o.sources()
 	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, file); err != nil {
 		return err
 	}
-	j.issuer = secrets.NewIssuer(secrets.Config{
-		Run: j.id, Bindings: Bindings(j.o.Project), Brokers: j.brokers.by, Dir: dir,
-		Recorder: recorder{j}, Redactor: j.messages.redactor, Action: string(j.o.Project.Anomaly), Act: j.act,
-		Withdrawn: func(secret, reason string) { j.network.Withdraw(secret, reason) },
-		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
-	})
-	for name, err := range j.issuer.Learn() {
-		j.messages.notice("the secret " + name + " is masked only from the step that first gets it: " + err.Error())
+	bindings := Bindings(j.o.Project)
+	if len(bindings) == 0 {
+		return nil
 	}
+	// The worker masks all values of variables and files. Those of other sources it gets only for the steps that have them.
+	bindings = slices.DeleteFunc(bindings, func(b secrets.Binding) bool {
+		scheme, _, _ := strings.Cut(b.From, ":")
+		used := slices.ContainsFunc(j.steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
+		return !used && scheme != "env" && scheme != "file"
+	})
+	j.credentials = remote.NewServer(j.id, dir, bindings, j.brokers.by)
+	mask := func(values map[string][]byte) {
+		// A value that cannot be masked fails the step that gets it.
+		_ = j.messages.redactor.AddAll(values)
+		for _, v := range values {
+			clear(v)
+		}
+	}
+	j.credentials.Minted = mask
+	values, _ := local.ReadAll(bindings, dir) // the worker reports the errors
+	mask(values)
 	return nil
 }
 
-// sighted reports to the issuer which secret values were found in an event. The issuer searches output itself.
-func (j *Job) sighted(kind audit.Kind, step string, names []string, seq uint64) {
-	if j.o.Meters != nil {
-		j.o.Meters.Redact(len(names))
-	}
-	if kind != audit.KindOutput {
-		j.issuer.Saw(kind, step, names, seq)
-	}
-}
-
-// act takes the action that the project sets for anomalies. The credentials have been revoked already.
-func (j *Job) act(ctx context.Context, action, reason string) {
-	s := j.freezer.current()
-	j.messages.notice(reason + ": its credentials are revoked")
-	switch {
-	case s == nil:
-	case action == string(project.End):
-		s.Abort(reason)
-	case action == string(project.Freeze):
-		if err := s.Quarantine(ctx); err != nil {
-			j.messages.notice("freeze: " + err.Error())
-			return
-		}
-		j.messages.notice("the sandbox is frozen: custody resume " + j.id + " lets it continue, custody snapshot saves its memory")
-	}
-}
-
-// revokeAll revokes the remaining credentials and closes the brokers.
-func (j *Job) revokeAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, revokeTime)
+// closeBrokers ends the logins of the brokers.
+func (j *Job) closeBrokers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTime)
 	defer cancel()
-	if err := errors.Join(j.issuer.Close(ctx), j.brokers.Close(ctx)); err != nil {
+	if err := j.brokers.Close(ctx); err != nil {
 		j.messages.problem(err)
 	}
 }

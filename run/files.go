@@ -29,7 +29,9 @@ type files struct {
 	in     sandbox.In
 	out    sandbox.Out
 	source *channel.SourceDir // nil: nothing is copied in
-	pick   *workspace.Selection
+	// destination is where files are copied out; nil: none are.
+	destination *channel.DestinationDir
+	pick        *workspace.Selection
 }
 
 // Close closes the directory that is copied in.
@@ -62,8 +64,8 @@ func (f *files) check(ctx context.Context, o *Options, m *messages) error {
 	if err != nil {
 		return err
 	}
-	to := channel.NewDestinationDir(o.Out, channel.Protect{Guard: g, From: f.source, Limit: o.Project.Limits.Disk})
-	f.out = sandbox.Out{Destination: to, Dir: o.Out}
+	f.destination = channel.NewDestinationDir(o.Out, channel.Protect{Guard: g, From: f.source, Limit: o.Project.Limits.Disk})
+	f.out = sandbox.Out{Destination: f.destination, Dir: o.Out}
 	return nil
 }
 

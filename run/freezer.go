@@ -1,8 +1,6 @@
 package run
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,7 +11,7 @@ import (
 
 const stallReason = "the record cannot be written"
 
-// freezer freezes the run's sandbox while the record cannot be written. Its methods are safe for
+// freezer reports that the record cannot be written, and counts the time. The worker freezes the sandbox meanwhile. Its methods are safe for
 // concurrent use.
 //
 //	writable --stalled--> stalled (strict: frozen) --resumed--> writable
@@ -23,13 +21,13 @@ type freezer struct {
 	meters   Meters // nil: no metrics
 	strict   bool   // record.mode is strict; in degrade mode the sandbox is not frozen
 
-	mu      sync.Mutex // guards the fields below
-	id      string     // of the run, "" before it begins
-	sandbox *sandbox.Sandbox
-	frozen  bool
-	since   time.Time
-	thaw    func()         // records the end of the freeze in the metrics
-	waits   []sandbox.Wait // stalls that ended before there was a sandbox
+	mu     sync.Mutex // guards the fields below
+	id     string     // of the run, "" before it begins
+	begun  bool       // the worker records stalls from now on
+	frozen bool
+	since  time.Time
+	thaw   func()         // records the end of the freeze in the metrics
+	waits  []sandbox.Wait // stalls that ended before that
 }
 
 // begin gives the freezer the run's ID.
@@ -46,35 +44,14 @@ func (f *freezer) waited() []sandbox.Wait {
 	return f.waits
 }
 
-// started sets the sandbox. It is called before the guest runs.
-func (f *freezer) started(ctx context.Context, s *sandbox.Sandbox) {
+// live is called before the worker starts.
+func (f *freezer) live() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sandbox = s
-	if f.frozen {
-		s.Hold(ctx, stallReason)
-	}
+	f.begun = true
 }
 
-// current returns the run's sandbox, nil before there is one.
-func (f *freezer) current() *sandbox.Sandbox {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sandbox
-}
-
-// awake returns a function that calls do with the sandbox, or returns an error if it has not been started.
-func (f *freezer) awake(do func(*sandbox.Sandbox, context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		s := f.current()
-		if s == nil {
-			return errors.New("the run is starting: try again")
-		}
-		return do(s, ctx)
-	}
-}
-
-// stalled is called when the record cannot be written. In strict mode it freezes the VM.
+// stalled is called when the record cannot be written. In strict mode the VM is frozen.
 func (f *freezer) stalled(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,27 +64,19 @@ func (f *freezer) stalled(err error) {
 	if f.meters != nil {
 		f.thaw = f.meters.Freeze()
 	}
-	if f.sandbox != nil {
-		f.sandbox.Hold(context.Background(), stallReason)
-	}
 	f.messages.problem(fmt.Errorf(stallReason+" (%w): the sandbox is frozen until it can", err))
 }
 
-// resumed is called when the record can be written again. It lets the VM run.
+// resumed is called when the record can be written again.
 func (f *freezer) resumed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.messages.notice("the record can be written again")
 	if f.frozen {
 		f.thaw()
-		if f.sandbox == nil {
+		if !f.begun {
 			f.waits = append(f.waits, sandbox.Wait{From: f.since, To: time.Now().UTC(), Reason: stallReason})
 		}
 	}
 	f.frozen = false
-	if f.sandbox != nil {
-		if err := f.sandbox.Release(context.Background(), stallReason); err != nil {
-			f.messages.notice("thaw: " + err.Error())
-		}
-	}
 }

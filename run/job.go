@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy"
@@ -26,8 +24,9 @@ import (
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
-	"github.com/custody-project/custody/secrets"
+	"github.com/custody-project/custody/secrets/remote"
 	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/worker"
 )
 
 // Options describe a run. Home, Project, File, Templates, Notice and Problem must be set.
@@ -106,18 +105,19 @@ type Job struct {
 	policy   *netpolicy.Policy
 	steps    []step
 	files    files
-	prepared *egress.Prepared
+	network  *worker.Network
+	tag      []byte // key of the redactor
 	notifier *notify.Notifier
 	messages *messages
 	freezer  *freezer
 	template template.Template
 
 	// The fields below are set at the start of the run.
-	id      string
-	brokers *Brokers
-	issuer  *secrets.Issuer
-	network *egress.Network
-	record  *host.Run
+	id          string
+	brokers     *Brokers
+	credentials *remote.Server // nil: the project has no secrets
+	record      *host.Run
+	session     session
 }
 
 // Prepare checks the options of a run and opens what the run needs. It does not start
@@ -158,10 +158,9 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := fence.CheckOnce(ctx, h.Dir); err != nil {
 		return err
 	}
-	j.prepared = egress.Prepare(ctx)
-	var tag []byte
+	j.network = worker.PrepareNetwork(ctx)
 	err = host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
-		tag, err = h.TagKey()
+		j.tag, err = h.TagKey()
 		return err
 	})
 	if err != nil {
@@ -171,7 +170,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	j.messages.redactor = redact.New(tag, patterns)
+	j.messages.redactor = redact.New(j.tag, patterns)
 	if err := Tidy(ctx, h, j.messages.notice); err != nil {
 		j.messages.problem(err)
 	}
@@ -186,8 +185,8 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 // Close releases what Prepare opened, and waits for messages that are being delivered.
 func (j *Job) Close() error {
 	var err error
-	if j.prepared != nil {
-		err = j.prepared.Close()
+	if j.network != nil {
+		err = j.network.Close()
 	}
 	err = errors.Join(err, j.files.Close())
 	j.notifier.Close()
@@ -196,19 +195,6 @@ func (j *Job) Close() error {
 
 // Mask returns text with the values of secrets and what looks like one replaced. It is safe for concurrent use.
 func (j *Job) Mask(text string) string { return j.messages.mask(text) }
-
-// recorder writes to the run's record. The network and the issuer get it before the record is open, and use it after that.
-type recorder struct{ job *Job }
-
-func (r recorder) Record(ctx context.Context, ev audit.Event) (uint64, error) {
-	return r.job.record.Record(ctx, ev)
-}
-
-func (r recorder) Post(ctx context.Context, ev audit.Event) (uint64, error) {
-	return r.job.record.Post(ctx, ev)
-}
-
-func (r recorder) Sync(ctx context.Context, seq uint64) error { return r.job.record.Sync(ctx, seq) }
 
 // stepError returns why a step of the project failed.
 func (j *Job) stepError(res sandbox.Result) error {

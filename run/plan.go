@@ -12,7 +12,6 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/sandbox"
 )
 
 // step is a step of the run: the command, or a step of the project.
@@ -94,19 +93,6 @@ func (p planner) variables(s *project.Step, names []string) ([]string, error) {
 		vars = append(vars, v.String())
 	}
 	return vars, nil
-}
-
-// sandboxSteps returns the steps, connected to the console.
-func (j *Job) sandboxSteps(c Console) []sandbox.Step {
-	env := j.environ(c)
-	var steps []sandbox.Step
-	for _, s := range j.steps {
-		steps = append(steps, sandbox.Step{
-			Name: s.name, Argv: s.argv, Dir: s.dir, Secrets: s.secrets, Vars: s.vars, Time: s.time,
-			Env: env, TTY: c.Window, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Live: c.Live, Signals: c.Signals, Resizes: c.Resizes,
-		})
-	}
-	return steps
 }
 
 // environ returns the environment of all steps.

@@ -15,6 +15,7 @@ import (
 
 // The calls of a worker, in addition to those of the packages that it uses.
 const (
+	callLive      = "live"
 	callEnded     = "ended"
 	callNotice    = "notice"
 	callProgress  = "progress"

@@ -150,6 +150,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if w.order.Notify {
 		w.record.OnPosted(w.posted)
 	}
+	w.reports.call(callLive, none{}, nil)
 	result.Result = w.carryOut(ctx, driver)
 	keep := context.WithoutCancel(ctx)
 	w.revokeAll(keep)

@@ -28,9 +28,6 @@ func (r *run) newSession(p *privsep.Process) *Session {
 	s := &Session{run: r, process: p}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.passing.Go(s.forward)
-	if r.Ready != nil {
-		r.Ready(s)
-	}
 	return s
 }
 

@@ -29,7 +29,6 @@ import (
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
 	brokers "github.com/custody-project/custody/secrets/remote"
 	"github.com/custody-project/custody/vmm"
@@ -41,6 +40,7 @@ import (
 type Options struct {
 	Config
 	Policy  *netpolicy.Policy
+	Network *Network
 	Driver  Driver
 	Machine vmm.Machine // without its TAP
 	Signer  *sealer.Signer
@@ -53,7 +53,7 @@ type Options struct {
 	Signals        <-chan syscall.Signal  // to forward to the commands
 	Resizes        <-chan channel.Winsize // of the terminal
 	Events         Events
-	// Ready, if set, is called when the run can be controlled.
+	// Ready, if set, is called when the run has a log and can be controlled, before its steps.
 	Ready func(*Session)
 	// Start starts the worker: a program that calls Main.
 	Start func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
@@ -113,16 +113,16 @@ func (r *run) setPolicy(p *netpolicy.Policy) {
 
 // carryOut runs the sandbox.
 func (r *run) carryOut(ctx context.Context) (result Result, err error) {
-	namespace, err := fence.NewNamespace(ctx)
+	namespace, err := r.Network.open()
 	if err != nil {
-		return result, fmt.Errorf("the sandbox's network: %w", err)
+		return result, err
 	}
 	leave := func(close func() error) {
 		if err := close(); err != nil { // it does not change the run's result
 			r.Events.Problem(err)
 		}
 	}
-	defer leave(namespace.Close)
+	defer leave(r.Network.Close)
 	if rate := r.Settings.NetworkRate; rate > 0 {
 		if err := namespace.Limit(rate); err != nil {
 			return result, fmt.Errorf("the sandbox's network: %w", err)
@@ -168,6 +168,17 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 			return nil, nil, errors.New("the run ended before")
 		}
 	})
+	live := make(chan chan<- struct{})
+	handlers[callLive] = privsep.Handle(func(ctx context.Context, _ none) (any, []*os.File, error) {
+		done := make(chan struct{})
+		select {
+		case live <- done:
+			<-done
+			return none{}, nil, nil
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	})
 	maps.Copy(handlers, r.Log.Handlers())
 	maps.Copy(handlers, r.Signer.Handlers())
 	maps.Copy(handlers, eventHandlers(r.Events, &r.causes))
@@ -191,7 +202,7 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 	}
 	console.started()
 	session := r.newSession(p)
-	result, err = r.await(ctx, session, ended)
+	result, err = r.await(ctx, session, live, ended)
 	session.close()
 	err = errors.Join(err, p.Close())
 	console.wait()
@@ -199,12 +210,18 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 }
 
 // await returns how the run ended.
-func (r *run) await(ctx context.Context, s *Session, ended <-chan outcome) (Result, error) {
+func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}, ended <-chan outcome) (Result, error) {
 	late := time.NewTimer(r.Time + endTime)
 	defer late.Stop()
 	cancelled := ctx.Done()
 	for {
 		select {
+		case done := <-live:
+			if r.Ready != nil {
+				r.Ready(s)
+			}
+			live = nil // a second call waits for the end
+			close(done)
 		case o := <-ended:
 			return o.result(&r.causes)
 		case <-s.process.Done():

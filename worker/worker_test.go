@@ -136,7 +136,7 @@ func newRig(t *testing.T, d driver, script string) *rig {
 			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: d.Snapshots(),
 			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
 		},
-		Policy: policy, Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: d.Tier()}), Log: log, Files: transfer.NewServer(nil, nil), Stdout: &r.out, Stderr: os.Stderr,
+		Policy: policy, Network: worker.PrepareNetwork(t.Context()), Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: d.Tier()}), Log: log, Files: transfer.NewServer(nil, nil), Stdout: &r.out, Stderr: os.Stderr,
 		Events: &r.events,
 		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			test := privseptest.Worker("worker")

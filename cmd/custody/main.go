@@ -100,7 +100,12 @@ const (
 	exitUsage  = 125
 )
 
-func main() { os.Exit(execute(os.Args[1:])) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == run.WorkerArg {
+		os.Exit(run.Worker())
+	}
+	os.Exit(execute(os.Args[1:]))
+}
 
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)

@@ -8,6 +8,7 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -76,6 +77,9 @@ type (
 
 // Server gives a worker the credentials of one run. It is safe for concurrent use.
 type Server struct {
+	// Minted, if set, is called with copies of all values before the worker gets them, for example to mask them. It owns the copies.
+	Minted func(values map[string][]byte)
+
 	request  secrets.Request // the run, and the base of relative sources
 	bindings map[string]secrets.Binding
 	brokers  map[string]secrets.Broker // by name
@@ -184,7 +188,7 @@ func (s *Server) read(_ context.Context, c none) (any, []*os.File, error) {
 		}
 	}
 	defer wipe(values)
-	f, err := sendValues(values)
+	f, err := s.send(values)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -216,7 +220,7 @@ func (s *Server) mint(ctx context.Context, c mintCall) (any, []*os.File, error) 
 	}
 	values := g.Values()
 	defer wipe(values)
-	f, err := sendValues(values)
+	f, err := s.send(values)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -334,8 +338,17 @@ func (s *Server) misuse(ctx context.Context, c grantCall) (any, []*os.File, erro
 	}
 }
 
-// sendValues returns a file in memory with the values, which a message does not hold.
-func sendValues(values map[string][]byte) (*os.File, error) { return privsep.Memory("values", values) }
+// send returns a file in memory with the values, which a message does not hold.
+func (s *Server) send(values map[string][]byte) (*os.File, error) {
+	if s.Minted != nil {
+		copies := make(map[string][]byte, len(values))
+		for name, v := range values {
+			copies[name] = bytes.Clone(v)
+		}
+		s.Minted(copies)
+	}
+	return privsep.Memory("values", values)
+}
 
 func wipe(values map[string][]byte) {
 	for _, v := range values {

@@ -1,0 +1,153 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/notify"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/worker"
+	"github.com/custody-project/custody/workspace/transfer"
+)
+
+// WorkerArg is the only argument of this program when it is started as a worker. A program that carries out runs calls Worker then.
+const WorkerArg = "custody-worker"
+
+// Worker is the main function of a worker. It returns the program's exit code.
+func Worker() int {
+	if err := worker.Main(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// startWorker starts this program as a worker.
+func startWorker(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+	w.Args = []string{WorkerArg}
+	return w.Start(ctx, handlers)
+}
+
+// settings are those of the run's sandbox.
+func (j *Job) settings() sandbox.Settings {
+	p := j.o.Project
+	return sandbox.Settings{
+		Run: j.id, CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, ScratchSize: p.Limits.Disk, PIDs: p.Limits.PIDs,
+		DiskRate: p.Limits.DiskRate, NetworkRate: p.Limits.NetworkRate,
+		Files:  channel.FileSettings{HashOver: p.Record.Files.HashOver, ReadOver: p.Record.Files.ReadOver},
+		Output: p.Record.Output, Sensor: true,
+	}
+}
+
+// config describes the run to its worker.
+func (j *Job) config(facts audit.Lifecycle, image vmm.Image, c Console) (worker.Config, error) {
+	p := j.o.Project
+	config := worker.Config{
+		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Steps: j.workerSteps(c), Out: j.files.out.Dir,
+		Terminal: c.Window, Live: c.Live, Time: p.Limits.Time, Waits: j.freezer.waited(), TagKey: j.tag, Restored: image.State != nil,
+		Secrets: workerSecrets(p), Anomaly: string(p.Anomaly), Spool: j.o.Home.Config().Spool > 0, Progress: j.o.Progress != nil, Notify: j.notifier != nil,
+	}
+	if in := j.files.in; in.Source != nil {
+		config.In = &worker.In{Dir: in.Dir, Size: in.Size}
+	}
+	servers, err := Resolvers(p)
+	for _, s := range servers {
+		config.Resolvers = append(config.Resolvers, s.String())
+	}
+	return config, err
+}
+
+// workerSteps returns the steps with the environment that each gets.
+func (j *Job) workerSteps(c Console) (list []worker.Step) {
+	env := j.environ(c)
+	for _, s := range j.steps {
+		list = append(list, worker.Step{Name: s.name, Argv: s.argv, Dir: s.dir, Env: env, Vars: s.vars, Secrets: s.secrets, Time: s.time})
+	}
+	return list
+}
+
+// workerSecrets returns the project's secrets without their sources.
+func workerSecrets(p project.File) (list []worker.Secret) {
+	for _, b := range Bindings(p) {
+		scheme, _, _ := strings.Cut(b.From, ":")
+		s := worker.Secret{Name: b.Name, Scheme: scheme, Deliver: b.Deliver}
+		for _, pattern := range p.Secrets[b.Name].Hosts {
+			s.Hosts = append(s.Hosts, pattern.String())
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// work carries out the run in a worker.
+func (j *Job) work(ctx context.Context, facts audit.Lifecycle, d template.Driver, image vmm.Image, disk *os.File, c Console) (worker.Result, error) {
+	driver, ok := d.(worker.Driver)
+	if !ok {
+		return worker.Result{}, fmt.Errorf("the driver %s cannot start machines for a worker", d.Name())
+	}
+	config, err := j.config(facts, image, c)
+	if err != nil {
+		return worker.Result{}, err
+	}
+	o := worker.Options{
+		Config: config, Policy: j.policy, Network: j.network, Driver: driver,
+		Machine: vmm.Machine{ID: j.id, Image: image, CPUs: config.Settings.CPUs, Memory: config.Settings.Memory, Scratch: disk},
+		Signer:  j.record.Signer(), Log: j.record.Files, Brokers: j.credentials, Files: transfer.NewServer(j.files.source, j.files.destination),
+		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
+		Events: events{j}, Ready: j.open, Start: startWorker,
+	}
+	return worker.Run(ctx, o)
+}
+
+// events passes on what the run's worker reports.
+type events struct{ job *Job }
+
+var _ worker.Events = events{}
+
+// Notice implements worker.Events.
+func (e events) Notice(text string) { e.job.messages.notice(text) }
+
+// Progress implements worker.Events.
+func (e events) Progress(text string) { e.job.messages.progress(text) }
+
+// Problem implements worker.Events.
+func (e events) Problem(err error) { e.job.messages.problem(err) }
+
+// Stalled implements worker.Events.
+func (e events) Stalled(err error) { e.job.freezer.stalled(err) }
+
+// Resumed implements worker.Events.
+func (e events) Resumed() { e.job.freezer.resumed() }
+
+// Committed implements worker.Events.
+func (e events) Committed(records, bytes int, took time.Duration) {
+	e.job.record.Committed(records, bytes, took)
+}
+
+// Sealed implements worker.Events.
+func (e events) Sealed() { e.job.record.Sealed() }
+
+// Masked implements worker.Events.
+func (e events) Masked(values int) {
+	if m := e.job.o.Meters; m != nil {
+		m.Redact(values)
+	}
+}
+
+// Notify implements worker.Events.
+func (e events) Notify(m notify.Message) {
+	m.Run = e.job.id
+	e.job.notifier.Send(m)
+}
+
+// Room implements worker.Events.
+func (e events) Room() error { return e.job.record.Room() }
