@@ -144,7 +144,7 @@ func (w Worker) enter(uid int, connection *os.File) (*os.Process, error) {
 	if stderr == nil {
 		stderr = null
 	}
-	return os.StartProcess(programName, append([]string{"custody"}, w.Args...), &os.ProcAttr{
+	process, err := os.StartProcess(programName, append([]string{"custody"}, w.Args...), &os.ProcAttr{
 		Dir:   "/",
 		Env:   w.Env,
 		Files: append([]*os.File{null, null, stderr, connection}, w.Files...),
@@ -155,6 +155,10 @@ func (w Worker) enter(uid int, connection *os.File) (*os.Process, error) {
 			Setsid:     true,
 		},
 	})
+	if errors.Is(err, unix.ENOENT) { // of its dynamic linker, which the worker's root directory does not have
+		err = fmt.Errorf("%s is not statically linked: build it with CGO_ENABLED=0, as make build does (%w)", program, err)
+	}
+	return process, err
 }
 
 // programName is the program's path in the worker's root directory.

@@ -19,6 +19,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/notify"
+	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/redact"
@@ -63,6 +64,9 @@ type Options struct {
 	Progress func(string)
 	Problem  func(error)
 	Meters   Meters // nil: no metrics
+
+	// StartWorker starts a program that calls Worker; nil: this one, with WorkerArg.
+	StartWorker func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
 }
 
 // Console is what the steps of a run are connected to.

@@ -3,14 +3,33 @@ package run_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/privsep/privseptest"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/vmtest"
 )
+
+func TestMain(m *testing.M) {
+	privseptest.Main(m, func() error {
+		if run.Worker() != 0 {
+			return errors.New("it failed")
+		}
+		return nil
+	})
+}
+
+// startWorker starts this test's program.
+func startWorker(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+	test := privseptest.Worker("run")
+	w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
+	return w.Start(ctx, handlers)
+}
 
 // TestRun executes a run without the command line.
 func TestRun(t *testing.T) {
@@ -22,9 +41,10 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	job, err := run.Prepare(ctx, run.Options{
 		Home: h, Templates: vmtest.Templates(t), Project: p, File: "custody.yaml",
-		Attach: func() (run.Console, func()) { return run.Console{Stdout: &out, Stderr: &out}, func() {} },
-		Accept: func(*run.Untrusted) bool { return true },
-		Notice: func(text string) { t.Log(text) }, Problem: func(err error) { t.Error(err) },
+		Attach:      func() (run.Console, func()) { return run.Console{Stdout: &out, Stderr: &out}, func() {} },
+		Accept:      func(*run.Untrusted) bool { return true },
+		StartWorker: startWorker,
+		Notice:      func(text string) { t.Log(text) }, Problem: func(err error) { t.Error(err) },
 	})
 	check(t, err)
 	res, err := job.Run(ctx)

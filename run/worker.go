@@ -103,7 +103,10 @@ func (j *Job) work(ctx context.Context, facts audit.Lifecycle, d template.Driver
 		Machine: vmm.Machine{ID: j.id, Image: image, CPUs: config.Settings.CPUs, Memory: config.Settings.Memory, Scratch: disk},
 		Signer:  j.record.Signer(), Log: j.record.Files, Brokers: j.credentials, Files: transfer.NewServer(j.files.source, j.files.destination),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
-		Events: events{j}, Ready: j.open, Start: startWorker,
+		Events: events{j}, Ready: j.open, Start: j.o.StartWorker,
+	}
+	if o.Start == nil {
+		o.Start = startWorker
 	}
 	return worker.Run(ctx, o)
 }

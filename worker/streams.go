@@ -59,8 +59,13 @@ func (s *streams) started() {
 			s.stdin.Close()
 		}()
 	}
-	s.copying.Go(func() { pass(s.stdout, s.run.Stdout) })
-	s.copying.Go(func() { pass(s.stderr, s.run.Stderr) })
+	stdout, stderr := s.run.Stdout, s.run.Stderr
+	if stdout != nil && stdout == stderr {
+		both := &shared{to: stdout}
+		stdout, stderr = both, both
+	}
+	s.copying.Go(func() { pass(s.stdout, stdout) })
+	s.copying.Go(func() { pass(s.stderr, stderr) })
 	s.copying.Go(s.report)
 }
 
@@ -71,6 +76,19 @@ func pass(from *os.File, to io.Writer) {
 		to = io.Discard
 	}
 	io.Copy(to, from)
+}
+
+// shared is a writer for both streams.
+type shared struct {
+	mu sync.Mutex // held during a write
+	to io.Writer
+}
+
+// Write implements io.Writer.
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(b)
 }
 
 // report passes on what the worker's program prints itself, such as a panic of the Go runtime.
