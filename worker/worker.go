@@ -23,8 +23,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
@@ -32,7 +30,6 @@ import (
 	"github.com/custody-project/custody/privsep"
 	brokers "github.com/custody-project/custody/secrets/remote"
 	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/confine"
 	"github.com/custody-project/custody/workspace/transfer"
 )
 
@@ -192,7 +189,10 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 		return result, err
 	}
 	defer config.Close()
-	w := privsep.Worker{Files: append([]*os.File{config}, console.theirs...), Stderr: console.messages, Memory: workerMemory, Binds: trusted()}
+	w := privsep.Worker{Files: append([]*os.File{config}, console.theirs...), Stderr: console.messages, Memory: workerMemory}
+	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
+		return result, err
+	}
 	if orders.Restored {
 		w.Files = append(w.Files, r.Machine.Image.State)
 	}
@@ -274,12 +274,4 @@ func (w *watched) Stalled(err error) {
 func (w *watched) Resumed() {
 	w.set(false)
 	w.Events.Resumed()
-}
-
-// trusted returns the host's CA certificates, which the gateway needs.
-func trusted() (binds []confine.Bind) {
-	for _, path := range []string{"/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/pki/tls"} {
-		binds = append(binds, confine.Bind{Path: path, Flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, Optional: true})
-	}
-	return binds
 }
