@@ -68,7 +68,7 @@ type Run struct {
 // Begin creates the log of a new run. While the disk is full, it calls OnStall
 // and waits.
 func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
-	r, err := h.Reserve(ctx, o)
+	r, err := Reserve(ctx, h, o)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 
 // Reserve is like Begin for a run whose log a worker creates and writes: with Files, and with Signer. The run's methods that record are
 // not used.
-func (h *Host) Reserve(ctx context.Context, o RunOptions) (*Run, error) {
+func Reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
 		return nil, fmt.Errorf("begin run: %.80q is not a run ID", o.ID)
 	}

@@ -119,7 +119,7 @@ func (j *Job) reserve(ctx context.Context, facts audit.Lifecycle) (err error) {
 	if j.o.Meters != nil {
 		o.OnCommit = j.o.Meters.Commit
 	}
-	j.record, err = j.o.Home.Reserve(ctx, o)
+	j.record, err = host.Reserve(ctx, j.o.Home, o)
 	return err
 }
 

@@ -28,7 +28,7 @@ func (w *Watch) Seal(s wal.Segment) (leaves, manifest []byte, err error) {
 	return leaves, manifest, err
 }
 
-// Close closes a log that this Watch seals. If the key cannot sign for the time Wait, the last records stay unsigned, and the error says so.
+// Close closes a log that this Watch seals. If the key cannot sign for the time Wait, the last records stay unsigned, and the error states why.
 func (w *Watch) Close(ctx context.Context, log *wal.Log, closing wal.Closing) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
