@@ -378,7 +378,7 @@ func (d *door) canLimitTime() string {
 	return ""
 }
 
-// processes returns the processes of the sandbox that custody runs: those with namespaces that this process does not share,
+// processes returns the processes of the sandbox that custody runs, with its worker: those with namespaces that custody does not share,
 // without those of a gVisor workload, which have no arguments.
 func processes(custody int) []machine {
 	var all []machine
@@ -386,7 +386,7 @@ func processes(custody int) []machine {
 		m := machine{pid: c.pid, started: startOf(c.pid), name: c.args}
 		for _, kind := range []string{"mnt", "net"} {
 			space, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", c.pid, kind))
-			if ours, _ := os.Readlink("/proc/self/ns/" + kind); space != ours && space != "" {
+			if ours, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", custody, kind)); space != ours && space != "" {
 				m.spaces = append(m.spaces, space)
 			}
 		}
