@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,13 +14,16 @@ import (
 	"github.com/custody-project/custody/vmm/confine"
 )
 
+// certificates are the directories in which distributions have CA certificates.
+var certificates = []string{"/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/pki/tls"}
+
 // trusted returns the host's CA certificates, which the gateway needs, and the variables that name others: SSL_CERT_FILE and
 // SSL_CERT_DIR, with their meaning in crypto/x509.
 func trusted(getenv func(string) string) (binds []confine.Bind, env []string, err error) {
 	add := func(path string, optional bool) {
 		binds = append(binds, confine.Bind{Path: path, Flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, Optional: optional})
 	}
-	for _, path := range []string{"/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/pki/tls"} {
+	for _, path := range certificates {
 		add(path, true)
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -31,7 +35,7 @@ func trusted(getenv func(string) string) (binds []confine.Bind, env []string, er
 				real = path
 			case err != nil:
 				return nil, nil, fmt.Errorf("%s: %w", name, err)
-			default:
+			case !slices.ContainsFunc(certificates, func(dir string) bool { return real == dir || strings.HasPrefix(real, dir+"/") }):
 				add(real, false)
 			}
 			paths = append(paths, real)
