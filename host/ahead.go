@@ -140,7 +140,7 @@ func (t *livePublisher) follow(ctx context.Context, stop <-chan struct{}) {
 }
 
 func (t *livePublisher) pass(ctx context.Context) {
-	durable := t.run.log.Durable()
+	durable := t.run.durable()
 	if durable < t.next {
 		return
 	}

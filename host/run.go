@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,7 @@ type Run struct {
 	options RunOptions
 	key     hostkey.Key
 	log     *wal.Log      // nil: a worker writes it
+	last    atomic.Uint64 // the last durable seq, if a worker writes the log
 	watch   *sealer.Watch // of log
 	alive   *os.File      // a shared lock on the directory of runs, see removeUnborn
 
@@ -116,7 +118,7 @@ func (r *Run) open() (err error) {
 	r.watch = &sealer.Watch{Sealer: statement.NewSealer(r.key, o.Facts), Wait: o.KeyWait}
 	r.log, err = wal.Create(r.Dir, wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: r.watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: r.Room,
-		OnCommit: r.Committed, OnSeal: r.Sealed,
+		OnCommit: r.committed, OnSeal: r.Sealed,
 	})
 	if err != nil {
 		return err
@@ -127,8 +129,22 @@ func (r *Run) open() (err error) {
 	return nil
 }
 
-// Committed is called after each commit to the disk.
-func (r *Run) Committed(records, bytes int, took time.Duration) {
+// Committed is called when a worker has made records durable, the last of them with the seq durable.
+func (r *Run) Committed(records, bytes int, took time.Duration, durable uint64) {
+	r.last.Store(durable)
+	r.committed(records, bytes, took)
+}
+
+// durable returns the seq of the last durable record.
+func (r *Run) durable() uint64 {
+	if r.log != nil {
+		return r.log.Durable()
+	}
+	return r.last.Load()
+}
+
+// committed is called after each commit to the disk.
+func (r *Run) committed(records, bytes int, took time.Duration) {
 	r.toTail.set()
 	if r.options.OnCommit != nil {
 		r.options.OnCommit(records, bytes, took)

@@ -132,8 +132,8 @@ func (e events) Stalled(err error) { e.job.freezer.stalled(err) }
 func (e events) Resumed() { e.job.freezer.resumed() }
 
 // Committed implements worker.Events.
-func (e events) Committed(records, bytes int, took time.Duration) {
-	e.job.record.Committed(records, bytes, took)
+func (e events) Committed(records, bytes int, took time.Duration, durable uint64) {
+	e.job.record.Committed(records, bytes, took, durable)
 }
 
 // Sealed implements worker.Events.

@@ -45,6 +45,7 @@ type (
 	committed struct {
 		Records, Bytes int
 		Took           time.Duration
+		Durable        uint64
 	}
 	// outcome is how the run ended.
 	outcome struct {
@@ -75,8 +76,8 @@ type Events interface {
 	// Stalled is called when the record cannot be written, Resumed when it can be again.
 	Stalled(err error)
 	Resumed()
-	// Committed is called when records have become durable, Sealed when a segment was sealed.
-	Committed(records, bytes int, took time.Duration)
+	// Committed is called when records have become durable, the last of them with the seq durable, Sealed when a segment was sealed.
+	Committed(records, bytes int, took time.Duration, durable uint64)
 	Sealed()
 	// Masked is called with the number of values that were masked in an event.
 	Masked(values int)
@@ -102,7 +103,7 @@ func eventHandlers(e Events, c *causes) map[string]privsep.Handler {
 		callSealed:  plain(func() error { e.Sealed(); return nil }),
 		callRoom:    plain(e.Room),
 		callCommitted: privsep.Handle(func(_ context.Context, m committed) (any, []*os.File, error) {
-			e.Committed(m.Records, m.Bytes, m.Took)
+			e.Committed(m.Records, m.Bytes, m.Took, m.Durable)
 			return none{}, nil, nil
 		}),
 		callMasked: privsep.Handle(func(_ context.Context, n int) (any, []*os.File, error) { e.Masked(n); return none{}, nil, nil }),

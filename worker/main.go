@@ -97,7 +97,22 @@ type worker struct {
 // record is the run's recorder and log.
 type record struct {
 	*audit.Recorder
-	log *wal.Log
+	log   *wal.Log
+	ready chan struct{} // closed when log is set; the log can call back before
+}
+
+func newRecord() *record { return &record{ready: make(chan struct{})} }
+
+// open sets the log.
+func (r *record) open(log *wal.Log, red *redact.Redactor) {
+	r.log, r.Recorder = log, audit.NewRecorder(log, red)
+	close(r.ready)
+}
+
+// durable returns the seq of the last durable record.
+func (r *record) durable() uint64 {
+	<-r.ready
+	return r.log.Durable()
 }
 
 // Record implements sandbox.Recorder. In degrade mode it also returns when the record cannot be written; the gap is declared later.
@@ -132,7 +147,8 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if err != nil {
 		return result, err
 	}
-	w.record, w.reports = new(record), newReports(w.conn)
+	w.record = newRecord()
+	w.reports = newReports(w.conn, w.record.durable)
 	defer w.reports.close()
 	if err := w.openIssuer(); err != nil {
 		return result, err
@@ -145,7 +161,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if err != nil {
 		return result, errors.Join(fmt.Errorf("begin run: %w", err), w.network.Close())
 	}
-	w.record.Recorder, w.record.log = audit.NewRecorder(log, w.redactor), log
+	w.record.open(log, w.redactor)
 	w.record.OnSighted(w.sighted)
 	if w.order.Notify {
 		w.record.OnPosted(w.posted)

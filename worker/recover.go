@@ -23,7 +23,8 @@ func (w *worker) recover(ctx context.Context) (result Result, err error) {
 	if w.redactor, err = pattern.NewRedactor(w.order.TagKey); err != nil {
 		return result, err
 	}
-	w.reports = newReports(w.conn)
+	w.record = newRecord()
+	w.reports = newReports(w.conn, w.record.durable)
 	defer w.reports.close()
 	if err := w.storeSigned(); err != nil {
 		return result, fmt.Errorf("store the last signature of the record: %w", err)
@@ -37,7 +38,7 @@ func (w *worker) recover(ctx context.Context) (result Result, err error) {
 	if err != nil {
 		return result, err
 	}
-	w.record = &record{audit.NewRecorder(log, w.redactor), log}
+	w.record.open(log, w.redactor)
 	interrupted, err := sandbox.Interrupted(ctx, w.record, w.records())
 	closing := wal.Sealed
 	result.Status = audit.StatusDone

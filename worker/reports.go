@@ -14,9 +14,10 @@ import (
 // reports sends what a run reports to the privileged process. Commits, seals and counts are sent by a goroutine, so that the log does not
 // wait for that process. Its methods are safe for concurrent use.
 type reports struct {
-	conn  *privsep.Conn
-	sends sync.WaitGroup
-	wake  chan struct{} // capacity 1: there is something to send, or closed is set
+	conn    *privsep.Conn
+	durable func() uint64 // the seq of the last durable record
+	sends   sync.WaitGroup
+	wake    chan struct{} // capacity 1: there is something to send, or closed is set
 
 	mu      sync.Mutex // guards the fields below
 	commits []committed
@@ -30,8 +31,8 @@ type reports struct {
 	full   error
 }
 
-func newReports(c *privsep.Conn) *reports {
-	r := &reports{conn: c, wake: make(chan struct{}, 1)}
+func newReports(c *privsep.Conn, durable func() uint64) *reports {
+	r := &reports{conn: c, durable: durable, wake: make(chan struct{}, 1)}
 	r.sends.Go(r.send)
 	return r
 }
@@ -61,7 +62,7 @@ func (r *reports) committed(records, bytes int, took time.Duration) {
 			last.Records, last.Bytes, last.Took = last.Records+records, last.Bytes+bytes, max(last.Took, took)
 			return
 		}
-		r.commits = append(r.commits, committed{records, bytes, took})
+		r.commits = append(r.commits, committed{Records: records, Bytes: bytes, Took: took})
 	})
 }
 
@@ -84,6 +85,7 @@ func (r *reports) send() {
 		r.commits, r.values, r.seals, r.notices = nil, 0, false, nil
 		r.mu.Unlock()
 		for _, c := range commits {
+			c.Durable = r.durable()
 			r.call(callCommitted, c, nil)
 		}
 		if values > 0 {

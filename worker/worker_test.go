@@ -82,16 +82,16 @@ func (e *events) all(kind string) (list []string) {
 	return list
 }
 
-func (e *events) Notice(text string)                { e.add("notice", text) }
-func (e *events) Progress(text string)              { e.add("progress", text) }
-func (e *events) Problem(err error)                 { e.add("problem", err.Error()) }
-func (e *events) Stalled(err error)                 { e.add("stalled", err.Error()) }
-func (e *events) Resumed()                          { e.add("resumed", "") }
-func (e *events) Committed(int, int, time.Duration) { e.add("committed", "") }
-func (e *events) Sealed()                           { e.add("sealed", "") }
-func (e *events) Masked(values int)                 { e.add("masked", strconv.Itoa(values)) }
-func (e *events) Notify(m notify.Message)           { e.add("notify", m.Type) }
-func (e *events) Room() error                       { return nil }
+func (e *events) Notice(text string)                        { e.add("notice", text) }
+func (e *events) Progress(text string)                      { e.add("progress", text) }
+func (e *events) Problem(err error)                         { e.add("problem", err.Error()) }
+func (e *events) Stalled(err error)                         { e.add("stalled", err.Error()) }
+func (e *events) Resumed()                                  { e.add("resumed", "") }
+func (e *events) Committed(int, int, time.Duration, uint64) { e.add("committed", "") }
+func (e *events) Sealed()                                   { e.add("sealed", "") }
+func (e *events) Masked(values int)                         { e.add("masked", strconv.Itoa(values)) }
+func (e *events) Notify(m notify.Message)                   { e.add("notify", m.Type) }
+func (e *events) Room() error                               { return nil }
 
 // driver starts the machines of a tier in tests and in workers.
 type driver interface {
