@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/fence"
 )
 
 // memory is a record in memory, which is always durable. It calls onPolicy when a policy event is posted.
@@ -53,7 +54,7 @@ func policy(t *testing.T, names ...string) *netpolicy.Policy {
 // recorded policy is enforced even if the caller's context has ended.
 func TestChange(t *testing.T) {
 	record := &memory{}
-	prepared := Prepare(t.Context())
+	prepared := Prepare(func(o fence.Options) (*fence.Fence, error) { return fence.New(t.Context(), o) })
 	defer prepared.Close()
 	n, err := prepared.Network(Options{
 		Run: "r-test", Policy: policy(t, "a.example.com", "b.example.com"), Recorder: record, Notice: func(s string) { t.Error(s) },

@@ -20,12 +20,7 @@ type Prepared struct {
 }
 
 // Prepare begins to make a fence. The caller must call Close in any case.
-func Prepare(ctx context.Context) *Prepared {
-	return PrepareBy(func(o fence.Options) (*fence.Fence, error) { return fence.New(ctx, o) })
-}
-
-// PrepareBy is like Prepare with a function that makes the fence.
-func PrepareBy(open func(fence.Options) (*fence.Fence, error)) *Prepared {
+func Prepare(open func(fence.Options) (*fence.Fence, error)) *Prepared {
 	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
 	go func() {
 		defer close(p.laid)

@@ -203,7 +203,7 @@ func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepared := egress.PrepareBy(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.conn, o) })
+	prepared := egress.Prepare(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.conn, o) })
 	o := egress.Options{
 		Run: w.order.Settings.Run, Policy: policy, Resolvers: servers, Recorder: w.record, Notice: w.notice,
 		Redactor: w.redactor, Tokens: w.order.Tokens,

@@ -207,6 +207,9 @@ func TestRun(t *testing.T) {
 		if !slices.Contains(names, "evil.example deny") || !slices.Contains(names, "shop.example allow") {
 			t.Errorf("DNS queries: %v", names)
 		}
+		if problems := r.events.all("problem"); len(problems) > 0 || len(r.events.all("sealed")) == 0 || len(r.events.all("committed")) == 0 {
+			t.Errorf("the run reports the problems %q, and %q", problems, r.events.lines)
+		}
 	})
 }
 
