@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -47,6 +48,7 @@ func Main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	debug.SetMemoryLimit(workerMemory) // the garbage collector works harder before the control group's limit is reached
 	w.conn, w.files = conn, remote.New(conn)
 	w.stdin, w.stdout, w.stderr = files[fileStdin], files[fileStdout], files[fileStderr]
 	if err := privsep.FromMemory(files[fileOrder], &w.order); err != nil {
