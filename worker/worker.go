@@ -204,9 +204,15 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 	session := r.newSession(p)
 	result, err = r.await(ctx, session, live, ended)
 	session.close()
-	err = errors.Join(err, p.Close())
+	closed := p.Close()
 	console.wait()
-	return result, err
+	if err != nil {
+		return result, errors.Join(err, closed)
+	}
+	if closed != nil { // the run has ended before: its result stays
+		r.Events.Problem(closed)
+	}
+	return result, nil
 }
 
 // await returns how the run ended.
@@ -225,12 +231,9 @@ func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}
 		case o := <-ended:
 			return o.result(&r.causes)
 		case <-s.process.Done():
-			select {
-			case o := <-ended: // it was reported just before
-				return o.result(&r.causes)
-			default:
-				return Result{}, ErrDied
-			}
+			return reported(ended, &r.causes)
+		case <-s.process.Ended(): // a worker that violates the protocol is killed
+			return reported(ended, &r.causes)
 		case <-cancelled:
 			cancelled = nil
 			s.cancel(context.Cause(ctx))
@@ -242,6 +245,16 @@ func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}
 			}
 			return Result{}, fmt.Errorf("%w: it did not end the run in time, and was killed", ErrDied)
 		}
+	}
+}
+
+// reported returns the result that a worker reported just before its end.
+func reported(ended <-chan outcome, c *causes) (Result, error) {
+	select {
+	case o := <-ended:
+		return o.result(c)
+	default:
+		return Result{}, ErrDied
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
@@ -40,7 +41,30 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	privseptest.Main(m, func() error { return worker.Main(context.Background()) })
+	privseptest.Main(m, func() error {
+		if privseptest.Mode() == garbage {
+			return violate()
+		}
+		return worker.Main(context.Background())
+	})
+}
+
+// garbage is the mode of a worker that violates the protocol and then does not end.
+const garbage = "garbage"
+
+func violate() error {
+	connection, err := unix.Dup(3) // Enter closes the inherited one
+	if err != nil {
+		return err
+	}
+	if _, _, err := privsep.Enter(nil, 0); err != nil {
+		return err
+	}
+	if _, err := unix.Write(connection, []byte("no message")); err != nil {
+		return err
+	}
+	time.Sleep(time.Hour)
+	return nil
 }
 
 const (
@@ -289,6 +313,20 @@ func TestCancelled(t *testing.T) {
 			t.Errorf("the step printed %q", out)
 		}
 	})
+}
+
+// TestGarbage: a worker that violates the protocol is killed, and the error states why.
+func TestGarbage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vmtest.GVisor(t), "true")
+	r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+		test := privseptest.Worker(garbage)
+		w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
+		return w.Start(ctx, handlers)
+	}
+	if _, err := worker.Run(t.Context(), r.options); !errors.Is(err, worker.ErrDied) || !strings.Contains(err.Error(), "message of the other process") {
+		t.Errorf("the run ended with %v", err)
+	}
 }
 
 // TestKilledAfterSigning: a worker that is killed when a segment was signed, and its manifest not written, leaves a record in
