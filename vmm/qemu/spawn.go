@@ -115,7 +115,7 @@ func (s *spawned) addCause(err error) error {
 	select {
 	case <-s.Waited():
 		return fmt.Errorf("%w: qemu ended by itself: %s%s (%w)", vmm.ErrDied, s.End(), s.Quote(), err)
-	case <-time.After(50 * time.Millisecond): // its end can be noticed a little later than its effects
+	case <-time.After(time.Second): // its end can be noticed later than its effects
 		return err
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/vmm"
 )
 
 // Machine is the process of the machine of a Server at the other end of a connection. It implements Process.
@@ -24,7 +25,7 @@ func Start(ctx context.Context, c *privsep.Conn, result any, n int) (*Machine, [
 	m := &Machine{conn: c, waited: make(chan struct{})}
 	files, err := m.Call(ctx, callStart, Empty{}, result, n)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, known(err, vmm.ErrDied)
 	}
 	go m.wait() // ends with the machine or the connection
 	return m, files, nil
@@ -74,11 +75,25 @@ func (m *Machine) Quote() (text string) {
 // Remove implements Process.
 func (m *Machine) Remove() error {
 	_, err := m.Call(context.Background(), callRemove, Empty{}, nil, 0)
-	if e := new(privsep.RemoteError); errors.As(err, &e) && strings.Contains(e.Text, ErrStuck.Error()) {
-		return fmt.Errorf("%w (%w)", ErrStuck, err)
+	return known(err, ErrStuck)
+}
+
+// known returns an error of the Server that also wraps is, if its text states is: only text crosses the connection.
+func known(err, is error) error {
+	if e := new(privsep.RemoteError); errors.As(err, &e) && strings.Contains(e.Text, is.Error()) {
+		return knownError{err, is}
 	}
 	return err
 }
+
+// knownError is an error of the Server, and the error of this process that its text states.
+type knownError struct {
+	error
+	is error
+}
+
+// Unwrap returns both errors.
+func (e knownError) Unwrap() []error { return []error{e.error, e.is} }
 
 // Sockets returns connections for unix sockets, and closes the files.
 func Sockets(files []*os.File, into ...**net.UnixConn) (err error) {
