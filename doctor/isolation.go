@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/custody-project/custody/doctor/remedy"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
@@ -39,7 +40,7 @@ func (c Checks) isolation(ctx context.Context) []Finding {
 	required, err := run.RequiredTier("", project.Default(), c.Host)
 	var choice tier.Choice
 	if err = errors.Join(run.RequireRoot(), err); err == nil {
-		picker := run.TierPicker(c.Host, t, c.Notice)
+		picker := hostd.TierPicker(c.Host, t, c.Notice)
 		picker.Again = true
 		choice, err = picker.Pick(ctx, required)
 	}

@@ -12,43 +12,22 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/notify"
-	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/scratch"
-	"github.com/custody-project/custody/vmm/template"
-	"github.com/custody-project/custody/vmm/tier"
 )
 
 // Run executes the run and returns when its record is closed. An error means that no run began. If ctx is done, the
 // run ends as interrupted, and its record is closed as well.
 func (j *Job) Run(ctx context.Context) (Result, error) {
-	required, err := RequiredTier(j.o.Isolation, j.o.Project, j.o.Home)
-	if err != nil {
-		return Result{}, err
-	}
-	choice, err := TierPicker(j.o.Home, j.template, j.messages.notice).Pick(ctx, required)
-	if err != nil {
-		return Result{}, err
-	}
-	image, disk, err := j.disks(ctx, choice.Driver)
-	if err != nil {
-		return Result{}, err
-	}
-	defer func() {
-		if err := errors.Join(scratch.Wipe(disk), image.Close()); err != nil {
-			j.messages.problem(err)
-		}
-	}()
 	j.id = host.NewRunID(time.Now())
 	j.freezer.begin(j.id)
 	if err := j.openBrokers(ctx); err != nil {
 		return Result{}, err
 	}
 	defer j.closeBrokers(ctx)
-	facts := j.facts(choice)
+	facts := j.facts()
 	if err := j.reserve(ctx, facts); err != nil {
 		return Result{}, err
 	}
-	res, err := j.carryOut(ctx, facts, choice.Driver, image, disk)
+	res, err := j.carryOut(ctx, facts)
 	for _, err := range []*error{&res.Err, &res.Late} {
 		if *err != nil {
 			*err = j.messages.masked(*err)
@@ -57,38 +36,12 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	return res, err
 }
 
-// disks opens the VM's image and makes its scratch disk.
-func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, disk *os.File, err error) {
-	shape := Shape(j.o.Project)
-	if j.o.Cold || !d.Snapshots() {
-		image, err = coldImage(ctx, j.template, shape)
-	} else {
-		image, err = j.template.Image(ctx, d, shape)
-	}
-	if err != nil {
-		return image, nil, err
-	}
-	h := j.o.Home
-	err = host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
-		if image.Disk != nil {
-			disk, err = scratch.Clone(h.Dir, image.Disk)
-		} else {
-			disk, err = scratch.New(ctx, h.Dir, h.Blanks(), j.o.Project.Limits.Disk)
-		}
-		return err
-	})
-	if err != nil {
-		return image, nil, errors.Join(err, image.Close())
-	}
-	return image, disk, nil
-}
-
 // facts returns the description of the run for the first event of the record.
-func (j *Job) facts(c tier.Choice) audit.Lifecycle {
-	p := j.o.Project
+func (j *Job) facts() audit.Lifecycle {
+	p, d := j.o.Project, j.details
 	facts := audit.Lifecycle{
-		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(),
-		PolicyDigest: j.policy.Digest(), RulesetDigest: j.messages.redactor.Digest(), Tier: c.Driver.Tier(), TierNote: c.Note,
+		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: d.Template, TemplateDigest: d.TemplateDigest,
+		PolicyDigest: j.policy.Digest(), RulesetDigest: j.messages.redactor.Digest(), Tier: d.Tier, TierNote: d.TierNote,
 		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(),
 	}
 	if p.SHA256 != "" {
@@ -104,16 +57,18 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 	return facts
 }
 
+// manifestFacts returns the facts of a run for the manifests of its record.
+func manifestFacts(f audit.Lifecycle) statement.Facts {
+	return statement.Facts{Tenant: f.Tenant, PolicyDigest: f.PolicyDigest, RulesetDigest: f.RulesetDigest, TemplateDigest: f.TemplateDigest, Tier: f.Tier}
+}
+
 // mode is the behavior of the run while its record cannot be written.
 func (j *Job) mode() wal.Mode { return wal.Mode(j.o.Project.Record.Mode) }
 
 // reserve prepares the run's record, which the worker writes.
 func (j *Job) reserve(ctx context.Context, facts audit.Lifecycle) (err error) {
 	o := host.RunOptions{
-		ID: j.id, Mode: j.mode(), Redactor: j.messages.redactor,
-		Facts: statement.Facts{
-			Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier,
-		},
+		ID: j.id, Mode: j.mode(), Redactor: j.messages.redactor, Facts: manifestFacts(facts),
 		OnStall: j.freezer.stalled, OnResume: j.freezer.resumed,
 	}
 	if j.o.Meters != nil {
@@ -124,7 +79,7 @@ func (j *Job) reserve(ctx context.Context, facts audit.Lifecycle) (err error) {
 }
 
 // carryOut runs the steps in a sandbox, whose worker closes the record, and ships the record. An error means that no run began.
-func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, d template.Driver, image vmm.Image, disk *os.File) (Result, error) {
+func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle) (Result, error) {
 	keep := context.WithoutCancel(ctx)
 	j.record.Ship(keep)
 	var console Console
@@ -133,7 +88,7 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, d template.Dr
 		console, detach = j.o.Attach()
 	}
 	j.freezer.live()
-	ended, err := j.work(ctx, facts, d, image, disk, console)
+	ended, err := j.work(ctx, facts, console)
 	detach()
 	j.session.close()
 	closing := wal.Sealed

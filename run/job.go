@@ -6,6 +6,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,9 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/notify"
-	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/redact"
@@ -65,8 +65,14 @@ type Options struct {
 	Problem  func(error)
 	Meters   Meters // nil: no metrics
 
-	// StartWorker starts a program that calls Worker; nil: this one, with WorkerArg.
-	StartWorker func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
+	// Sandboxes makes the sandbox; nil: this process does, with Templates, and StartWorker if it is set.
+	Sandboxes   Sandboxes
+	StartWorker hostd.StartWorker
+}
+
+// Sandboxes makes sandboxes; see hostd.Host.
+type Sandboxes interface {
+	Open(ctx context.Context, s hostd.Spec, e hostd.Events) (worker.Sandbox, hostd.Details, error)
 }
 
 // Console is what the steps of a run are connected to.
@@ -109,12 +115,12 @@ type Job struct {
 	policy   *netpolicy.Policy
 	steps    []step
 	files    files
-	network  *worker.Network
 	tag      []byte // key of the redactor
 	notifier *notify.Notifier
 	messages *messages
 	freezer  *freezer
-	template template.Template
+	sandbox  worker.Sandbox
+	details  hostd.Details // of the sandbox
 
 	// The fields below are set at the start of the run.
 	id          string
@@ -159,11 +165,35 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := j.files.check(ctx, &j.o, j.messages); err != nil {
 		return err
 	}
-	if err := fence.CheckOnce(ctx, h.Dir); err != nil {
+	opened := make(chan error, 1)
+	go func() { opened <- j.openSandbox(ctx) }()
+	return errors.Join(j.prepareRecord(ctx, rules), <-opened)
+}
+
+// openSandbox makes the run's sandbox.
+func (j *Job) openSandbox(ctx context.Context) error {
+	p, limits := j.o.Project, j.o.Project.Limits
+	required, err := RequiredTier(j.o.Isolation, p, j.o.Home)
+	if err != nil {
 		return err
 	}
-	j.network = worker.PrepareNetwork(ctx)
-	err = host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
+	s := hostd.Spec{
+		Template: cmp.Or(j.o.Template, p.Template), Tier: required, Cold: j.o.Cold, CPUs: limits.CPUs, Memory: limits.Memory, Disk: limits.Disk,
+		DiskRate: limits.DiskRate, NetworkRate: limits.NetworkRate, HashOver: p.Record.Files.HashOver,
+	}
+	from := j.o.Sandboxes
+	if from == nil {
+		from = &hostd.Host{Home: j.o.Home, Templates: j.o.Templates, Start: j.o.StartWorker}
+	}
+	e := hostd.Events{Notice: j.messages.notice, Stalled: j.freezer.stalled, Resumed: j.freezer.resumed}
+	j.sandbox, j.details, err = from.Open(ctx, s, e)
+	return err
+}
+
+// prepareRecord opens what the run's record needs, and closes the records of runs whose process died.
+func (j *Job) prepareRecord(ctx context.Context, rules func() (*pattern.Rules, error)) error {
+	h := j.o.Home
+	err := host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
 		j.tag, err = h.TagKey()
 		return err
 	})
@@ -178,19 +208,14 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := Tidy(ctx, h, j.messages.notice); err != nil {
 		j.messages.problem(err)
 	}
-	name := j.o.Template
-	if name == "" {
-		name = j.o.Project.Template
-	}
-	j.template, err = j.o.Templates.Open(ctx, name)
-	return err
+	return nil
 }
 
 // Close releases what Prepare opened, and waits for messages that are being delivered.
 func (j *Job) Close() error {
 	var err error
-	if j.network != nil {
-		err = j.network.Close()
+	if j.sandbox != nil {
+		err = j.sandbox.Close()
 	}
 	err = errors.Join(err, j.files.Close())
 	j.notifier.Close()

@@ -107,7 +107,7 @@ func (j *Job) environ(c Console) []string {
 	if j.policy.OpensTLS() {
 		env = append(env, channel.TrustEnv()...)
 	}
-	return append(env, j.template.Env...)
+	return append(env, j.details.Env...)
 }
 
 // describeExit describes how a failed step's command ended.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/privsep/privseptest"
 	"github.com/custody-project/custody/project"
@@ -17,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	privseptest.Main(m, func() error {
-		if run.Worker() != 0 {
+		if hostd.Worker() != 0 {
 			return errors.New("it failed")
 		}
 		return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm/template"
 )
@@ -26,7 +27,7 @@ func MakeSnapshot(ctx context.Context, h *host.Host, t template.Template, notice
 	if err != nil {
 		return err
 	}
-	choice, err := TierPicker(h, t, notice).Pick(ctx, required)
+	choice, err := hostd.TierPicker(h, t, notice).Pick(ctx, required)
 	if err != nil {
 		return err
 	}

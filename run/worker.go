@@ -2,40 +2,17 @@ package run
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/notify"
-	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
-	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/worker"
 	"github.com/custody-project/custody/workspace/transfer"
 )
-
-// WorkerArg is the only argument of this program when it is started as a worker. A program that carries out runs calls Worker then.
-const WorkerArg = "custody-worker"
-
-// Worker is the main function of a worker. It returns the program's exit code.
-func Worker() int {
-	if err := worker.Main(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// startWorker starts this program as a worker.
-func startWorker(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
-	w.Args = []string{WorkerArg}
-	return w.Start(ctx, handlers)
-}
 
 // settings are those of the run's sandbox.
 func (j *Job) settings() sandbox.Settings {
@@ -49,11 +26,11 @@ func (j *Job) settings() sandbox.Settings {
 }
 
 // config describes the run to its worker.
-func (j *Job) config(facts audit.Lifecycle, image vmm.Image, c Console) (worker.Config, error) {
+func (j *Job) config(facts audit.Lifecycle, c Console) (worker.Config, error) {
 	p := j.o.Project
 	config := worker.Config{
 		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Steps: j.workerSteps(c), Out: j.files.out.Dir,
-		Terminal: c.Window, Live: c.Live, Time: p.Limits.Time, Waits: j.freezer.waited(), TagKey: j.tag, Restored: image.State != nil,
+		Terminal: c.Window, Live: c.Live, Time: p.Limits.Time, Waits: j.freezer.waited(), TagKey: j.tag,
 		Secrets: workerSecrets(p), Anomaly: string(p.Anomaly), Spool: j.o.Home.Config().Spool > 0, Progress: j.o.Progress != nil, Notify: j.notifier != nil,
 	}
 	if in := j.files.in; in.Source != nil {
@@ -89,24 +66,16 @@ func workerSecrets(p project.File) (list []worker.Secret) {
 }
 
 // work carries out the run in a worker.
-func (j *Job) work(ctx context.Context, facts audit.Lifecycle, d template.Driver, image vmm.Image, disk *os.File, c Console) (worker.Result, error) {
-	driver, ok := d.(worker.Driver)
-	if !ok {
-		return worker.Result{}, fmt.Errorf("the driver %s cannot start machines for a worker", d.Name())
-	}
-	config, err := j.config(facts, image, c)
+func (j *Job) work(ctx context.Context, facts audit.Lifecycle, c Console) (worker.Result, error) {
+	config, err := j.config(facts, c)
 	if err != nil {
 		return worker.Result{}, err
 	}
 	o := worker.Options{
-		Config: config, Policy: j.policy, Network: j.network, Driver: driver,
-		Machine: vmm.Machine{ID: j.id, Image: image, CPUs: config.Settings.CPUs, Memory: config.Settings.Memory, Scratch: disk},
-		Signer:  j.record.Signer(), Log: j.record.Files, Brokers: j.credentials, Files: transfer.NewServer(j.files.source, j.files.destination),
+		Config: config, Policy: j.policy, Signed: manifestFacts(facts), Sandbox: j.sandbox, Log: j.record.Files, Brokers: j.credentials,
+		Files: transfer.NewServer(j.files.source, j.files.destination),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
-		Events: events{j}, Ready: j.open, Start: j.o.StartWorker,
-	}
-	if o.Start == nil {
-		o.Start = startWorker
+		Events: events{j}, Ready: j.open,
 	}
 	return worker.Run(ctx, o)
 }

@@ -87,12 +87,15 @@ type Events interface {
 }
 
 // eventHandlers returns the calls with which a worker reports events.
-func eventHandlers(e Events, c *causes) map[string]privsep.Handler {
+func eventHandlers(e Events, causes func() []error) map[string]privsep.Handler {
 	text := func(do func(string)) privsep.Handler {
 		return privsep.Handle(func(_ context.Context, t string) (any, []*os.File, error) { do(t); return none{}, nil, nil })
 	}
 	failed := func(do func(error)) privsep.Handler {
-		return privsep.Handle(func(_ context.Context, f fault) (any, []*os.File, error) { do(f.err(c.all())); return none{}, nil, nil })
+		return privsep.Handle(func(_ context.Context, f fault) (any, []*os.File, error) {
+			do(f.err(causes()))
+			return none{}, nil, nil
+		})
 	}
 	plain := func(do func() error) privsep.Handler {
 		return privsep.Handle(func(context.Context, none) (any, []*os.File, error) { return none{}, nil, do() })
@@ -121,11 +124,11 @@ type Result struct {
 }
 
 // result returns the result that a worker reports.
-func (o outcome) result(c *causes) (Result, error) {
+func (o outcome) result(causes []error) (Result, error) {
 	if o.Unbegun != nil {
-		return Result{}, o.Unbegun.err(c.all())
+		return Result{}, o.Unbegun.err(causes)
 	}
-	r := Result{Result: sandbox.Result{ExitCode: o.ExitCode, Status: o.Status, Err: o.Err.err(c.all()), Step: o.Step, Exit: o.Exit}, Record: o.Record.err(c.all())}
+	r := Result{Result: sandbox.Result{ExitCode: o.ExitCode, Status: o.Status, Err: o.Err.err(causes), Step: o.Step, Exit: o.Exit}, Record: o.Record.err(causes)}
 	if o.Timeout > 0 {
 		r.Timeout = &sandbox.StepTimeout{Limit: o.Timeout}
 	}

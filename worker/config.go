@@ -28,7 +28,6 @@ type Config struct {
 	Time      time.Duration    // limit of the run
 	Waits     []sandbox.Wait
 	TagKey    []byte // of the redactor
-	Restored  bool   // the machine is restored from a snapshot
 	Secrets   []Secret
 	Anomaly   string        // the reaction to a credential in a wrong place, see secrets.Config
 	KeyWait   time.Duration // see sealer.Watch
@@ -71,16 +70,16 @@ type order struct {
 	Last    []byte
 }
 
-// rules returns a policy's rules in normal form.
-func rules(p *netpolicy.Policy) (list []string) {
+// Rules returns a policy's rules in normal form.
+func Rules(p *netpolicy.Policy) (list []string) {
 	for _, r := range p.Rules() {
 		list = append(list, r.String())
 	}
 	return list
 }
 
-// policyOf returns the policy of these rules.
-func policyOf(rules []string) (*netpolicy.Policy, error) {
+// PolicyOf returns the policy of rules in normal form.
+func PolicyOf(rules []string) (*netpolicy.Policy, error) {
 	var list []netpolicy.Rule
 	for _, text := range rules {
 		r, err := netpolicy.ParseRule(text)

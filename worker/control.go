@@ -124,7 +124,7 @@ func (w *worker) change(ctx context.Context, _ []byte, files []*os.File) (any, [
 	if err := privsep.FromMemory(f, &rules); err != nil {
 		return nil, nil, err
 	}
-	policy, err := policyOf(rules)
+	policy, err := PolicyOf(rules)
 	if err != nil {
 		return nil, nil, err
 	}

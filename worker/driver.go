@@ -10,12 +10,6 @@ import (
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
-// Driver is a machine driver whose machines can be controlled by another process.
-type Driver interface {
-	// NewServer returns the server that starts m for a worker, and nothing else. m's files stay open until its Close.
-	NewServer(m vmm.Machine) privsep.Server
-}
-
 // remoteDriver returns the driver of a tier for the machine of a server at the other end of a connection.
 func remoteDriver(tier string, c *privsep.Conn) (vmm.Driver, error) {
 	switch tier {

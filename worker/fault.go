@@ -82,15 +82,15 @@ func (e *remoteError) Unwrap() []error { return e.wraps }
 // maxCauses bounds the errors that are remembered.
 const maxCauses = 64
 
-// causes remembers the errors with which calls of a worker failed. If such a failure is the reason why its run fails, the run's error
+// Causes remembers the errors with which calls of a worker failed. If such a failure is the reason why its run fails, the run's error
 // wraps the original, and so has its remedy. It is safe for concurrent use.
-type causes struct {
+type Causes struct {
 	mu   sync.Mutex // guards list
 	list []error
 }
 
-// watch returns the handlers, whose errors are remembered.
-func (c *causes) watch(handlers map[string]privsep.Handler) map[string]privsep.Handler {
+// Watch returns the handlers, whose errors are remembered.
+func (c *Causes) Watch(handlers map[string]privsep.Handler) map[string]privsep.Handler {
 	all := make(map[string]privsep.Handler, len(handlers))
 	for name, handle := range handlers {
 		all[name] = c.handler(handle)
@@ -98,8 +98,8 @@ func (c *causes) watch(handlers map[string]privsep.Handler) map[string]privsep.H
 	return all
 }
 
-// all returns the errors, the latest first.
-func (c *causes) all() []error {
+// All returns the errors, the latest first.
+func (c *Causes) All() []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := make([]error, 0, len(c.list))
@@ -109,7 +109,7 @@ func (c *causes) all() []error {
 	return list
 }
 
-func (c *causes) add(err error) {
+func (c *Causes) add(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.list) == maxCauses {
@@ -119,7 +119,7 @@ func (c *causes) add(err error) {
 }
 
 // handler remembers the errors of one handler.
-func (c *causes) handler(handle privsep.Handler) privsep.Handler {
+func (c *Causes) handler(handle privsep.Handler) privsep.Handler {
 	return func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
 		result, with, err := handle(ctx, body, files)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 func newGVisorRig(t *testing.T, script string) *rig {
 	t.Helper()
 	r := newRig(t, vmtest.GVisor(t), script)
-	r.options.Machine.ID = strings.ToLower(t.Name())
+	r.parts.Machine.ID = strings.ToLower(t.Name())
 	return r
 }
 
@@ -34,7 +34,7 @@ printf a >$'\xff\n"end":true'
 long=$(printf 'x%%.0s' {1..255})
 for i in {1..14}; do mkdir $long; cd $long; done
 cd /workspace; rm /etc/issue; (: </dev/tcp/shop.example/443); /bin/false; exit 7`, files))
-	result, err := worker.Run(t.Context(), r.options)
+	result, err := r.run(t.Context())
 	if err != nil || result.ExitCode != 7 {
 		t.Fatalf("%+v, %v", result, err)
 	}
@@ -98,12 +98,12 @@ func TestGVisorKilled(t *testing.T) {
 // all processes.
 func (r *rig) traces(t *testing.T, spaces map[string]bool) (all []string) {
 	t.Helper()
-	id := r.options.Machine.ID
+	id := r.parts.Machine.ID
 	for _, pattern := range []string{"/run/custody/gvisor/" + id + "-*", "/sys/fs/cgroup/*/custody/gvisor-" + id + "-*", "/sys/fs/cgroup/custody/gvisor-" + id + "-*"} {
 		all = append(all, glob(t, pattern)...)
 	}
 	for _, path := range glob(t, "/sys/block/loop*/loop/backing_file") {
-		if b, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(b), filepath.Dir(r.options.Machine.Scratch.Name())+"/") {
+		if b, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(b), filepath.Dir(r.parts.Machine.Scratch.Name())+"/") {
 			all = append(all, path)
 		}
 	}

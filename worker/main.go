@@ -27,39 +27,35 @@ import (
 	"github.com/custody-project/custody/workspace/transfer"
 )
 
-// The order of a worker's files.
-const (
-	fileOrder = iota
-	fileStdin
-	fileStdout
-	fileStderr
-	fileState // only for a machine to restore
-)
-
-// stateFD is the descriptor of the state: descriptors 0 to 3 are those of every worker.
-const stateFD = 4 + fileState
-
-// Main is the worker. It returns when the run has ended.
+// Main is the worker. It waits until it is given to a run, and returns when the run has ended.
 func Main(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &worker{cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
-	conn, files, err := privsep.Enter(w.handlers(), fileState)
+	given := make(assigned, 1)
+	host, _, err := privsep.Enter(given.handlers(), 0)
 	if err != nil {
 		return err
 	}
-	debug.SetMemoryLimit(workerMemory) // the garbage collector works harder before the control group's limit is reached
-	w.conn, w.files = conn, remote.New(conn)
-	w.stdin, w.stdout, w.stderr = files[fileStdin], files[fileStdout], files[fileStderr]
-	if err := privsep.FromMemory(files[fileOrder], &w.order); err != nil {
-		return fmt.Errorf("read the order: %w", err)
+	debug.SetMemoryLimit(Memory) // the garbage collector works harder before the control group's limit is reached
+	running := make(chan error, 1)
+	go func() { running <- host.Run(context.WithoutCancel(ctx)) }()
+	select {
+	case files := <-given:
+		err = carryOut(ctx, host, files)
+	case <-host.Ended():
 	}
-	ran := make(chan error, 1)
-	go func() { ran <- conn.Run(context.WithoutCancel(ctx)) }()
-	if w.order.Restored {
-		unix.CloseOnExec(int(stateFD))
-		w.state = os.NewFile(stateFD, "state")
+	host.Close()
+	return errors.Join(err, <-running)
+}
+
+// carryOut carries out the run that the worker was given to.
+func carryOut(ctx context.Context, host *privsep.Conn, files []*os.File) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &worker{host: host, cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
+	if err := w.take(files); err != nil {
+		return err
 	}
+	running := make(chan error, 1)
+	go func() { running <- w.conn.Run(context.WithoutCancel(ctx)) }()
 	do := w.run
 	if w.order.Recover {
 		do = w.recover
@@ -67,9 +63,42 @@ func Main(ctx context.Context) error {
 	result, err := do(ctx)
 	report := outcomeOf(result)
 	report.Unbegun = faultOf(err)
-	_, err = conn.Call(context.WithoutCancel(ctx), callEnded, report, nil)
-	conn.Close()
-	return errors.Join(err, <-ran)
+	_, err = w.conn.Call(context.WithoutCancel(ctx), callEnded, report, nil)
+	w.conn.Close()
+	return errors.Join(err, <-running)
+}
+
+// take uses the files of the assignment.
+func (w *worker) take(files []*os.File) error {
+	if err := dup(files[fileMessages], os.Stderr); err != nil {
+		return fmt.Errorf("use another standard error: %w", err)
+	}
+	w.stdin, w.stdout, w.stderr = files[fileStdin], files[fileStdout], files[fileStderr]
+	if len(files) > fileState {
+		w.state = files[fileState]
+	}
+	if err := privsep.FromMemory(files[fileOrder], &w.order); err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	socket, err := privsep.Socket(files[fileOwner])
+	if err != nil {
+		return fmt.Errorf("connection to the owner of the run: %w", err)
+	}
+	w.conn = privsep.New(socket, w.handlers())
+	w.files = remote.New(w.conn)
+	return nil
+}
+
+// dup makes to refer to what from does, and closes from.
+func dup(from, to *os.File) error {
+	defer from.Close()
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.Dup3(int(fd), int(to.Fd()), 0) })
+	return errors.Join(err, failed)
 }
 
 // worker is the run in the worker's process.
@@ -77,8 +106,9 @@ func Main(ctx context.Context) error {
 //	Main --> opening --sandbox started--> live --run or recover returns--> ended
 type worker struct {
 	order                 order
-	conn                  *privsep.Conn
-	files                 remote.FS // of the log
+	host                  *privsep.Conn // to the privileged process
+	conn                  *privsep.Conn // to the owner of the run
+	files                 remote.FS     // of the log
 	stdin, stdout, stderr *os.File
 	state                 *os.File // nil: the machine boots
 	cancel                context.CancelCauseFunc
@@ -145,7 +175,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if w.redactor, err = pattern.NewRedactor(w.order.TagKey); err != nil {
 		return result, err
 	}
-	driver, err := remoteDriver(w.order.Facts.Tier, w.conn)
+	driver, err := remoteDriver(w.order.Facts.Tier, w.host)
 	if err != nil {
 		return result, err
 	}
@@ -158,7 +188,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if w.network, err = w.openNetwork(context.WithoutCancel(ctx)); err != nil {
 		return result, err
 	}
-	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.conn), Wait: w.order.KeyWait}
+	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.host), Wait: w.order.KeyWait}
 	log, err := wal.Create(remote.Dir, w.logOptions(watch))
 	if err != nil {
 		return result, errors.Join(fmt.Errorf("begin run: %w", err), w.network.Close())
@@ -197,7 +227,7 @@ func (w *worker) logOptions(s wal.Sealer) wal.Options {
 
 // openNetwork makes the sandbox's network. It records nothing before the sandbox starts.
 func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
-	policy, err := policyOf(w.order.Rules)
+	policy, err := PolicyOf(w.order.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +235,7 @@ func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepared := egress.Prepare(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.conn, o) })
+	prepared := egress.Prepare(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.host, o) })
 	o := egress.Options{
 		Run: w.order.Settings.Run, Policy: policy, Resolvers: servers, Recorder: w.record, Notice: w.notice,
 		Redactor: w.redactor, Tokens: w.order.Tokens,

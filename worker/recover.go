@@ -29,7 +29,7 @@ func (w *worker) recover(ctx context.Context) (result Result, err error) {
 	if err := w.storeSigned(); err != nil {
 		return result, fmt.Errorf("store the last signature of the record: %w", err)
 	}
-	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.conn), Wait: w.order.KeyWait}
+	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.host), Wait: w.order.KeyWait}
 	log, _, err := wal.Recover(ctx, remote.Dir, w.logOptions(watch))
 	if errors.Is(err, wal.ErrFinished) {
 		result.Status = audit.StatusDone

@@ -15,7 +15,7 @@ import (
 // Session controls a live run in its worker. It is safe for concurrent use.
 type Session struct {
 	run     *run
-	process *privsep.Process
+	worker  *privsep.Conn
 	ctx     context.Context // done when the run has ended
 	end     context.CancelFunc
 	passing sync.WaitGroup // forwards signals and sizes
@@ -24,8 +24,8 @@ type Session struct {
 }
 
 // newSession returns the session of a started worker, and forwards signals.
-func (r *run) newSession(p *privsep.Process) *Session {
-	s := &Session{run: r, process: p}
+func (r *run) newSession(worker *privsep.Conn) *Session {
+	s := &Session{run: r, worker: worker}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.passing.Go(s.forward)
 	return s
@@ -38,7 +38,7 @@ func (s *Session) close() {
 
 // call makes a call of the worker.
 func (s *Session) call(ctx context.Context, name string, args, result any, files ...*os.File) error {
-	_, err := s.process.Call(ctx, name, args, result, files...)
+	_, err := s.worker.Call(ctx, name, args, result, files...)
 	if e := new(privsep.RemoteError); errors.As(err, &e) {
 		return errors.New(e.Text)
 	}
@@ -80,18 +80,21 @@ func (s *Session) cancel(cause error) {
 func (s *Session) SetPolicy(ctx context.Context, p *netpolicy.Policy) (egress.Change, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	f, err := privsep.Memory("policy", rules(p))
+	rules := Rules(p)
+	f, err := privsep.Memory("policy", rules)
 	if err != nil {
 		return egress.Change{}, err
 	}
 	defer f.Close()
 	before := s.run.allowed()
-	s.run.setPolicy(p)
-	var c changed
-	if err := s.call(ctx, callPolicy, none{}, &c, f); err != nil {
-		s.run.setPolicy(before)
+	if err := s.run.Sandbox.SetPolicy(ctx, rules); err != nil {
 		return egress.Change{}, err
 	}
+	var c changed
+	if err := s.call(ctx, callPolicy, none{}, &c, f); err != nil {
+		return egress.Change{}, errors.Join(err, s.run.Sandbox.SetPolicy(ctx, Rules(before)))
+	}
+	s.run.setPolicy(p)
 	return egress.Change{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }
 

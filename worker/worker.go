@@ -1,13 +1,17 @@
 // Package worker runs one sandbox in a process without privileges, which parses everything that the guest and the network
 // send: the channel to the guest, the monitor of its VM, DNS queries, and what the gateway proxies. It redacts and writes the run's log.
+// Two processes serve it: the privileged one (package hostd), and the one that owns the run and its files, which needs no privileges.
+// They can be the same.
 //
-//	Run (root)                                             Main (worker: a uid of its own, no capabilities)
+//	hostd.Sandbox (root)                                   Main (worker: a uid of its own, no capabilities)
 //	  fence.Namespace  <---- sockets, uplink ------------    fence.Fence, egress.Network
 //	  Driver's Server  <---- start, end -----------------    the tier's Remote, sandbox.Run
-//	  remote.Server    <---- files of the log -----------    wal.Log, audit.Recorder
 //	  sealer.Signer    <---- sign a segment -------------    sealer.Remote
+//
+//	Run (owner of the run)
+//	  remote.Server    <---- files of the log -----------    wal.Log, audit.Recorder
 //	  brokers          <---- mint, renew, revoke --------    secrets.Issuer
-//	  transfer.Server  <---- read and write files -------    the copies of the workspace
+//	  Files            <---- read and write files -------    the copies of the workspace
 //	  Session          ----- policy, pause, signals ---->    worker
 //	                                 privsep
 package worker
@@ -23,27 +27,23 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof/sealer"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/privsep"
 	brokers "github.com/custody-project/custody/secrets/remote"
-	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/workspace/transfer"
 )
 
-// Options are what the privileged process needs, in addition to the worker's configuration.
+// Options are what the owner of a run needs, in addition to the worker's configuration.
 type Options struct {
 	Config
 	Policy  *netpolicy.Policy
-	Network *Network
-	Driver  Driver
-	Machine vmm.Machine // without its TAP
-	Signer  *sealer.Signer
+	Signed  statement.Facts // of the manifests
+	Sandbox Sandbox         // the caller closes it
 	Log     *remote.Server
-	Brokers *brokers.Server  // nil: the run has no secrets
-	Files   *transfer.Server // copies the directories that the configuration names
+	Brokers *brokers.Server // nil: the run has no secrets
+	Files   privsep.Server  // copies the directories that the configuration names
 	// Stdin is the input of the steps, Stdout and Stderr receive their redacted output; nil: none, and discard.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -52,17 +52,11 @@ type Options struct {
 	Events         Events
 	// Ready, if set, is called when the run has a log and can be controlled, before its steps.
 	Ready func(*Session)
-	// Start starts the worker: a program that calls Main.
-	Start func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
 }
 
-const (
-	// workerMemory limits the worker's memory, in addition to what control groups of VMs allow their monitors.
-	workerMemory = 256 << 20
-	// endTime bounds how long a worker may take to end a run that was cancelled or has reached its time limit, unless the record cannot
-	// be written. The end of a step takes 20 s, the brokers 10 s, a key that cannot sign 30 s.
-	endTime = 2 * time.Minute
-)
+// endTime bounds how long a worker may take to end a run that was cancelled or has reached its time limit, unless the record cannot
+// be written. The end of a step takes 20 s, the brokers 10 s, a key that cannot sign 30 s.
+const endTime = 2 * time.Minute
 
 // ErrDied means that the worker ended before the run did. Its record has been closed as interrupted, unless there is
 // another error.
@@ -86,10 +80,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return closed, nil
 }
 
-// run is a run in the privileged process.
+// run is a run in the process that owns it.
 type run struct {
 	Options
-	causes causes
+	own Causes
 
 	mu     sync.Mutex        // guards policy
 	policy *netpolicy.Policy // that is in force, or about to be
@@ -108,39 +102,26 @@ func (r *run) setPolicy(p *netpolicy.Policy) {
 	r.policy = p
 }
 
+// causes returns errors with which calls of the worker failed.
+func (r *run) causes() []error { return append(r.own.All(), r.Sandbox.Causes()...) }
+
 // carryOut runs the sandbox.
 func (r *run) carryOut(ctx context.Context) (result Result, err error) {
-	namespace, err := r.Network.open()
-	if err != nil {
-		return result, err
-	}
 	leave := func(close func() error) {
 		if err := close(); err != nil { // it does not change the run's result
 			r.Events.Problem(err)
 		}
 	}
-	defer leave(r.Network.Close)
-	if rate := r.Settings.NetworkRate; rate > 0 {
-		if err := namespace.Limit(rate); err != nil {
-			return result, fmt.Errorf("the sandbox's network: %w", err)
-		}
-	}
-	m := r.Machine
-	m.Tap, m.HashOver = namespace.Tap(), r.Settings.Files.HashOver
-	m.DiskRate, m.NetworkRate = r.Settings.DiskRate, r.Settings.NetworkRate
-	machine := r.Driver.NewServer(m)
-	defer leave(machine.Close)
-	handlers := namespace.Handlers(r.allowed)
-	maps.Copy(handlers, machine.Handlers())
-	maps.Copy(handlers, r.Files.Handlers())
+	handlers := maps.Clone(r.Files.Handlers())
 	defer leave(r.Files.Close)
-	orders := order{Config: r.Config, Rules: rules(r.Policy)}
+	orders := order{Config: r.Config, Rules: Rules(r.Policy)}
 	if r.Brokers != nil {
 		defer leave(func() error { return r.Brokers.Close(ctx) })
 		maps.Copy(handlers, r.Brokers.Handlers())
 		orders.Brokers = r.Brokers.Brokers()
 	}
-	return r.wait(ctx, orders, handlers)
+	identity := Identity{Run: r.Settings.Run, Facts: r.Signed, Rules: orders.Rules}
+	return r.wait(ctx, orders, handlers, func(files []*os.File) error { return r.Sandbox.Begin(ctx, identity, files) })
 }
 
 // recover closes the record of a worker that died.
@@ -149,13 +130,16 @@ func (r *run) recover(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	r.Stdin, r.Stdout, r.Stderr, r.Signals, r.Resizes, r.Ready = nil, nil, nil, nil, nil, nil
-	orders := order{Config: r.Config, Recover: true, Last: r.Signer.Last()}
-	orders.Restored = false
-	return r.wait(ctx, orders, map[string]privsep.Handler{})
+	orders := order{Config: r.Config, Recover: true}
+	var err error
+	if orders.Last, err = r.Sandbox.Signed(ctx); err != nil {
+		return Result{}, err
+	}
+	return r.wait(ctx, orders, map[string]privsep.Handler{}, func(files []*os.File) error { return r.Sandbox.Recover(ctx, files) })
 }
 
-// wait starts a worker that can make these calls and those that every worker makes, and waits for the run's end.
-func (r *run) wait(ctx context.Context, orders order, handlers map[string]privsep.Handler) (result Result, err error) {
+// wait gives a worker these orders, and waits for the run's end. The worker can make the calls of handlers and those that every worker makes.
+func (r *run) wait(ctx context.Context, orders order, handlers map[string]privsep.Handler, begin func([]*os.File) error) (result Result, err error) {
 	ended := make(chan outcome, 1)
 	handlers[callEnded] = privsep.Handle(func(_ context.Context, o outcome) (any, []*os.File, error) {
 		select {
@@ -177,34 +161,21 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 		}
 	})
 	maps.Copy(handlers, r.Log.Handlers())
-	maps.Copy(handlers, r.Signer.Handlers())
-	maps.Copy(handlers, eventHandlers(r.Events, &r.causes))
+	maps.Copy(handlers, eventHandlers(r.Events, r.causes))
 	console, err := r.openStreams()
 	if err != nil {
 		return result, err
 	}
 	defer console.close()
-	config, err := privsep.Memory("order", orders)
-	if err != nil {
-		return result, err
-	}
-	defer config.Close()
-	w := privsep.Worker{Files: append([]*os.File{config}, console.theirs...), Stderr: console.messages, Memory: workerMemory}
-	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
-		return result, err
-	}
-	if orders.Restored {
-		w.Files = append(w.Files, r.Machine.Image.State)
-	}
-	p, err := r.Start(ctx, w, r.causes.watch(handlers))
+	c, err := r.connect(orders, console, handlers, begin)
 	if err != nil {
 		return result, err
 	}
 	console.started()
-	session := r.newSession(p)
+	session := r.newSession(c.Conn)
 	result, err = r.await(ctx, session, live, ended)
 	session.close()
-	closed := p.Close()
+	closed := errors.Join(r.Sandbox.End(), c.close())
 	console.wait()
 	if err != nil {
 		return result, errors.Join(err, closed)
@@ -213,6 +184,42 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 		r.Events.Problem(closed)
 	}
 	return result, nil
+}
+
+// connection is the connection to a worker.
+type connection struct {
+	*privsep.Conn
+	running chan error // receives the result of Run
+}
+
+// connect gives a worker its orders.
+func (r *run) connect(orders order, console *streams, handlers map[string]privsep.Handler, begin func([]*os.File) error) (*connection, error) {
+	config, err := privsep.Memory("order", orders)
+	if err != nil {
+		return nil, err
+	}
+	defer config.Close()
+	here, there, err := privsep.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	c := &connection{privsep.New(here, r.own.Watch(handlers)), make(chan error, 1)}
+	go func() { c.running <- c.Run(context.Background()) }()
+	files := append([]*os.File{there, config}, console.theirs...)
+	if err := begin(append(files, console.messages)); err != nil {
+		if errors.Is(err, privsep.ErrClosed) {
+			err = fmt.Errorf("%w: %w", ErrDied, err)
+		}
+		return nil, errors.Join(err, r.Sandbox.End(), c.close())
+	}
+	return c, nil
+}
+
+// close ends the connection, and returns an error if the worker violated the protocol.
+func (c *connection) close() error {
+	c.Close()
+	return <-c.running
 }
 
 // await returns how the run ended.
@@ -229,11 +236,9 @@ func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}
 			live = nil // a second call waits for the end
 			close(done)
 		case o := <-ended:
-			return o.result(&r.causes)
-		case <-s.process.Done():
-			return reported(ended, &r.causes)
-		case <-s.process.Ended(): // a worker that violates the protocol is killed
-			return reported(ended, &r.causes)
+			return o.result(r.causes())
+		case <-s.worker.Ended(): // with the worker, or because it violates the protocol
+			return reported(ended, r.causes())
 		case <-cancelled:
 			cancelled = nil
 			s.cancel(context.Cause(ctx))
@@ -249,10 +254,10 @@ func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}
 }
 
 // reported returns the result that a worker reported just before its end.
-func reported(ended <-chan outcome, c *causes) (Result, error) {
+func reported(ended <-chan outcome, causes []error) (Result, error) {
 	select {
 	case o := <-ended:
-		return o.result(c)
+		return o.result(causes)
 	default:
 		return Result{}, ErrDied
 	}

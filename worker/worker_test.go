@@ -23,11 +23,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/privsep"
@@ -75,6 +75,7 @@ const (
 // rig is a run in a worker.
 type rig struct {
 	options worker.Options
+	parts   hostd.Parts
 	trusted note.Verifiers
 	worker  chan *privsep.Process // receives the started workers
 	dir     string                // of the log
@@ -120,7 +121,7 @@ func (e *events) Room() error                               { return nil }
 // driver starts the machines of a tier in tests and in workers.
 type driver interface {
 	template.Driver
-	worker.Driver
+	hostd.Driver
 }
 
 // eachTier runs a test with each tier that this package is tested with.
@@ -157,11 +158,14 @@ func newRig(t *testing.T, d driver, script string) *rig {
 		Config: worker.Config{
 			Settings: sandbox.Settings{Run: testRun, CPUs: 1, Memory: m.Memory, ScratchSize: 2 << 30, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}},
 			Facts:    audit.Lifecycle{Project: "shop", Template: "base", Tier: d.Tier(), Mode: "strict"},
-			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32), Restored: d.Snapshots(),
+			Mode:     wal.Strict, Resolvers: []string{"udp://192.0.2.1"}, Time: 5 * time.Minute, TagKey: make([]byte, 32),
 			Steps: []worker.Step{{Name: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace"}},
 		},
-		Policy: policy, Network: worker.PrepareNetwork(t.Context()), Driver: d, Machine: m, Signer: sealer.NewSigner(signer, testRun, statement.Facts{Tier: d.Tier()}), Log: log, Files: transfer.NewServer(nil, nil), Stdout: &r.out, Stderr: os.Stderr,
+		Policy: policy, Signed: statement.Facts{Tier: d.Tier()}, Log: log, Files: transfer.NewServer(nil, nil), Stdout: &r.out, Stderr: os.Stderr,
 		Events: &r.events,
+	}
+	r.parts = hostd.Parts{
+		Network: hostd.PrepareNetwork(t.Context()), Driver: d, Machine: m, Key: signer,
 		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			test := privseptest.Worker("worker")
 			w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
@@ -173,6 +177,17 @@ func newRig(t *testing.T, d driver, script string) *rig {
 		},
 	}
 	return r
+}
+
+// run carries out the run in a sandbox.
+func (r *rig) run(ctx context.Context) (worker.Result, error) {
+	s, err := hostd.NewSandbox(ctx, r.parts)
+	if err != nil {
+		return worker.Result{}, err
+	}
+	r.options.Sandbox = s
+	result, err := worker.Run(ctx, r.options)
+	return result, errors.Join(err, s.Close())
 }
 
 func must(t *testing.T, err error) {
@@ -208,7 +223,7 @@ func (r *rig) records(t *testing.T) (all []audit.Record) {
 func TestRun(t *testing.T) {
 	eachTier(t, func(t *testing.T, d driver) {
 		r := newRig(t, d, `echo hello; getent hosts evil.example; getent hosts shop.example | cut -c1-7; echo x >/workspace/file; exit 3`)
-		result, err := worker.Run(t.Context(), r.options)
+		result, err := r.run(t.Context())
 		if err != nil || result.ExitCode != 3 || result.Status != audit.StatusDone {
 			t.Fatalf("%+v, %v", result, err)
 		}
@@ -319,12 +334,12 @@ func TestCancelled(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, vmtest.GVisor(t), "true")
-	r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+	r.parts.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 		test := privseptest.Worker(garbage)
 		w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
 		return w.Start(ctx, handlers)
 	}
-	if _, err := worker.Run(t.Context(), r.options); !errors.Is(err, worker.ErrDied) || !strings.Contains(err.Error(), "message of the other process") {
+	if _, err := r.run(t.Context()); !errors.Is(err, worker.ErrDied) || !strings.Contains(err.Error(), "message of the other process") {
 		t.Errorf("the run ended with %v", err)
 	}
 }
@@ -334,9 +349,9 @@ func TestGarbage(t *testing.T) {
 func TestKilledAfterSigning(t *testing.T) {
 	eachTier(t, func(t *testing.T, d driver) {
 		r := newRig(t, d, "sleep 60")
-		start := r.options.Start
+		start := r.parts.Start
 		var signed atomic.Bool
-		r.options.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+		r.parts.Start = func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			seal := handlers["seal"]
 			handlers["seal"] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
 				manifest, with, err := seal(ctx, body, files)
@@ -350,7 +365,7 @@ func TestKilledAfterSigning(t *testing.T) {
 			}
 			return start(ctx, w, handlers)
 		}
-		result, err := worker.Run(t.Context(), r.options)
+		result, err := r.run(t.Context())
 		must(t, err)
 		r.checkInterrupted(t, result.Err, worker.ErrDied.Error(), <-r.worker)
 	})
@@ -385,7 +400,7 @@ func (r *rig) checkInterrupted(t *testing.T, err error, want string, p *privsep.
 func (r *rig) start(ctx context.Context) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
-		result, err := worker.Run(ctx, r.options)
+		result, err := r.run(ctx)
 		ended <- errors.Join(err, result.Err, result.Record)
 	}()
 	return ended

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -44,7 +44,7 @@ const (
 // TestConformance checks each capability in each tier that works on this host, and compares the results with docs/drivers.md.
 func TestConformance(t *testing.T) {
 	columns := readColumns(t)
-	for _, c := range run.Tiers(host.Isolation{}) {
+	for _, c := range hostd.Tiers(host.Isolation{}) {
 		t.Run(c.Tier, func(t *testing.T) {
 			d := newDoor(t)
 			d.inTier(c.Tier)

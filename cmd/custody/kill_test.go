@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/hostd"
 )
 
 // machine is a process of QEMU or Firecracker as the host sees it.
@@ -191,7 +191,7 @@ func TestKilled(t *testing.T) {
 func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	d.Helper()
 	if at < time.Second {
-		os.Remove(run.TierCache) // so that it is killed in the probe of KVM, too
+		os.Remove(hostd.TierCache) // so that it is killed in the probe of KVM, too
 	}
 	before := d.logNames()
 	cmd := d.command("run", "--", "sh", "-c", busy)

@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/metrics/hostmetrics"
@@ -101,8 +102,8 @@ const (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == run.WorkerArg {
-		os.Exit(run.Worker())
+	if len(os.Args) == 2 && os.Args[1] == hostd.WorkerArg {
+		os.Exit(hostd.Worker())
 	}
 	os.Exit(execute(os.Args[1:]))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -22,7 +22,7 @@ func noKVM(file string) []string {
 
 func TestCandidatesAreTheTiers(t *testing.T) {
 	var names []string
-	for _, c := range run.Tiers(host.Isolation{}) {
+	for _, c := range hostd.Tiers(host.Isolation{}) {
 		names = append(names, c.Tier)
 		if c.Note == "" {
 			t.Errorf("%s has no note", c.Tier)

@@ -58,7 +58,16 @@ func NewSigner(key note.Signer, run string, facts statement.Facts) *Signer {
 
 // Handlers returns the call with which a Remote has a segment signed.
 func (s *Signer) Handlers() map[string]privsep.Handler {
+	return Handlers(func() (*Signer, error) { return s, nil })
+}
+
+// Handlers returns the call with which a Remote has a segment signed by a signer that is made later.
+func Handlers(signer func() (*Signer, error)) map[string]privsep.Handler {
 	return map[string]privsep.Handler{callSeal: privsep.Handle(func(_ context.Context, seg segment) (any, []*os.File, error) {
+		s, err := signer()
+		if err != nil {
+			return nil, nil, err
+		}
 		manifest, err := s.sign(seg)
 		return manifest, nil, err
 	})}

@@ -1,0 +1,152 @@
+// Package hostd is the part of Custody that needs root. It makes the network namespace, the image and the disk of each sandbox, starts
+// its machine and its worker, and signs its record. It parses nothing that a guest or the network sends.
+//
+//	run.Job (owner of the run) --Open, Begin, SetPolicy, End--> Host, Sandbox --starts--> worker, machine
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/netpolicy/fence"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/worker"
+)
+
+// Host makes sandboxes on this machine. It is safe for concurrent use.
+type Host struct {
+	Home      *host.Host // its key signs records
+	Templates template.Store
+	Start     StartWorker // nil: starts this program with WorkerArg
+}
+
+// Spec is the sandbox that a run asks for.
+type Spec struct {
+	Template     string
+	Tier         string // the tier that is required; empty: the best that works
+	Cold         bool   // boot the machine in place of restoring its snapshot
+	CPUs         int
+	Memory, Disk int64 // bytes
+	// DiskRate and NetworkRate limit the machine in bytes per second; 0: no limit. HashOver is the size in bytes above which written
+	// files are hashed.
+	DiskRate, NetworkRate, HashOver int64
+}
+
+// Details describe a sandbox.
+type Details struct {
+	Template       string
+	TemplateDigest string
+	Env            []string // of the template's commands
+	Tier, TierNote string
+}
+
+// Events receives what happens while a sandbox is made. Its functions may be called at any time.
+type Events struct {
+	Notice  func(string)
+	Stalled func(error) // there is no room for the disk: Open waits
+	Resumed func()
+}
+
+// WorkerArg is the only argument of this program when it is started as a worker. A program that makes sandboxes calls Worker then.
+const WorkerArg = "custody-worker"
+
+// Worker is the main function of a worker. It returns the program's exit code.
+func Worker() int {
+	if err := worker.Main(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// startWorker starts this program as a worker.
+func startWorker(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+	w.Args = []string{WorkerArg}
+	return w.Start(ctx, handlers)
+}
+
+// Open makes a sandbox. The caller closes it.
+func (h *Host) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
+	if err := fence.CheckOnce(ctx, h.Home.Dir); err != nil {
+		return nil, Details{}, err
+	}
+	parts := Parts{Network: PrepareNetwork(ctx), Start: h.Start}
+	if parts.Start == nil {
+		parts.Start = startWorker
+	}
+	details, err := h.fill(ctx, &parts, s, e)
+	if err != nil {
+		return nil, details, errors.Join(err, parts.release())
+	}
+	sandbox, err := NewSandbox(ctx, parts)
+	if err != nil {
+		return nil, details, err
+	}
+	return sandbox, details, nil
+}
+
+// fill adds the key and the machine to the parts.
+func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (d Details, err error) {
+	t, err := h.Templates.Open(ctx, s.Template)
+	if err != nil {
+		return d, err
+	}
+	choice, err := TierPicker(h.Home, t, e.Notice).Pick(ctx, s.Tier)
+	if err != nil {
+		return d, err
+	}
+	d = Details{Template: t.Name, TemplateDigest: t.Digest(), Env: t.Env, Tier: choice.Driver.Tier(), TierNote: choice.Note}
+	driver, ok := choice.Driver.(interface {
+		template.Driver
+		Driver
+	})
+	if !ok {
+		return d, fmt.Errorf("the driver %s cannot start machines for a worker", choice.Driver.Name())
+	}
+	p.Driver = driver
+	image, disk, err := h.disks(ctx, driver, t, s, e)
+	if err != nil {
+		return d, err
+	}
+	p.Close = func() error { return errors.Join(scratch.Wipe(disk), image.Close()) }
+	p.Machine = vmm.Machine{
+		ID: host.NewRunID(time.Now()), Image: image, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk,
+		DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, HashOver: s.HashOver,
+	}
+	return d, host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {
+		p.Key, err = h.Home.Keys().Signing()
+		return err
+	})
+}
+
+// disks opens the machine's image and makes its scratch disk.
+func (h *Host) disks(ctx context.Context, d template.Driver, t template.Template, s Spec, e Events) (image vmm.Image, disk *os.File, err error) {
+	shape := template.Shape{CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk}
+	if s.Cold || !d.Snapshots() {
+		image, err = coldImage(ctx, t, shape)
+	} else {
+		image, err = t.Image(ctx, d, shape)
+	}
+	if err != nil {
+		return image, nil, err
+	}
+	err = host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() (err error) {
+		if image.Disk != nil {
+			disk, err = scratch.Clone(h.Home.Dir, image.Disk)
+		} else {
+			disk, err = scratch.New(ctx, h.Home.Dir, h.Home.Blanks(), s.Disk)
+		}
+		return err
+	})
+	if err != nil {
+		return image, nil, errors.Join(err, image.Close())
+	}
+	return image, disk, nil
+}

@@ -1,0 +1,230 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof/sealer"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/worker"
+)
+
+// Driver is a machine driver whose machines can be controlled by another process.
+type Driver interface {
+	// NewServer returns the server that starts m for a worker, and nothing else. m's files stay open until its Close.
+	NewServer(m vmm.Machine) privsep.Server
+}
+
+// StartWorker starts a program that calls worker.Main.
+type StartWorker func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error)
+
+// Parts are what a sandbox is made of. The sandbox owns them.
+type Parts struct {
+	Network *Network
+	Driver  Driver
+	Machine vmm.Machine // without its TAP
+	Key     note.Signer // signs the record
+	Start   StartWorker
+	Close   func() error // releases the machine's files; nil: nothing is to be released
+}
+
+// Sandbox is the privileged side of a sandbox. It bounds what the worker and the owner of the run can make it do: one machine, the
+// network that the policy allows, and signatures of one run's segments in order. It implements worker.Sandbox, and is safe for
+// concurrent use.
+//
+//	NewSandbox --> waiting --Begin--> running --End--> ended --Recover--> recovering --End--> over
+//	                  |                                  |                                      |
+//	                  +----------------------------------+----------------------------Close-----+--> closed
+type Sandbox struct {
+	parts   Parts
+	causes  worker.Causes
+	machine privsep.Server
+
+	mu     sync.Mutex // guards policy and signer
+	policy *netpolicy.Policy
+	signer *sealer.Signer // nil before Begin
+
+	changing sync.Mutex // guards the fields below; held during each change of the state
+	state    state
+	process  *privsep.Process // nil: no worker runs
+}
+
+type state int
+
+const (
+	waiting state = iota
+	running
+	ended
+	recovering
+	over
+)
+
+var _ worker.Sandbox = (*Sandbox)(nil)
+
+// NewSandbox starts a worker with a network and a machine, which denies all egress until Begin.
+func NewSandbox(ctx context.Context, p Parts) (s *Sandbox, err error) {
+	s = &Sandbox{parts: p}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+			s = nil
+		}
+	}()
+	if s.policy, err = netpolicy.New(nil); err != nil {
+		return s, err
+	}
+	namespace, err := p.Network.open()
+	if err != nil {
+		return s, err
+	}
+	m := p.Machine
+	if m.NetworkRate > 0 {
+		if err := namespace.Limit(m.NetworkRate); err != nil {
+			return s, fmt.Errorf("the sandbox's network: %w", err)
+		}
+	}
+	m.Tap = namespace.Tap()
+	s.machine = p.Driver.NewServer(m)
+	handlers := namespace.Handlers(s.allowed)
+	maps.Copy(handlers, s.machine.Handlers())
+	maps.Copy(handlers, sealer.Handlers(s.signs))
+	s.process, err = s.start(ctx, handlers)
+	return s, err
+}
+
+// start starts a worker that can make these calls.
+func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+	w := privsep.Worker{Stderr: os.Stderr, Memory: worker.Memory}
+	var err error
+	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
+		return nil, err
+	}
+	return s.parts.Start(ctx, w, s.causes.Watch(handlers))
+}
+
+// allowed returns the policy that is in force, or about to be.
+func (s *Sandbox) allowed() *netpolicy.Policy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.policy
+}
+
+// signs returns the signer of the run's segments.
+func (s *Sandbox) signs() (*sealer.Signer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.signer == nil {
+		return nil, errors.New("no run has begun")
+	}
+	return s.signer, nil
+}
+
+// Begin implements worker.Sandbox.
+func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File) error {
+	policy, err := worker.PolicyOf(r.Rules)
+	if err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.state != waiting || s.process == nil {
+		return errors.New("the sandbox has had a run")
+	}
+	s.state = running
+	s.mu.Lock()
+	s.policy, s.signer = policy, sealer.NewSigner(s.parts.Key, r.Run, r.Facts)
+	s.mu.Unlock()
+	if state := s.parts.Machine.Image.State; state != nil {
+		files = append(files[:len(files):len(files)], state)
+	}
+	return worker.Assign(ctx, s.process.Conn, files)
+}
+
+// End implements worker.Sandbox. The machine and the network end as well.
+func (s *Sandbox) End() error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return s.end()
+}
+
+// end ends the worker, the machine and the network. The caller holds changing.
+func (s *Sandbox) end() error {
+	if s.state == recovering {
+		s.state = over
+	} else if s.state != over {
+		s.state = ended
+	}
+	var errs []error
+	if s.process != nil {
+		errs = append(errs, s.process.Close())
+		s.process = nil
+	}
+	if s.machine != nil {
+		errs = append(errs, s.machine.Close())
+		s.machine = nil
+	}
+	return errors.Join(append(errs, s.parts.Network.Close())...)
+}
+
+// Recover implements worker.Sandbox.
+func (s *Sandbox) Recover(ctx context.Context, files []*os.File) (err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if _, err := s.signs(); err != nil || s.state != ended {
+		return errors.Join(errors.New("no run has ended whose record could be closed"), err)
+	}
+	s.state = recovering
+	if s.process, err = s.start(ctx, sealer.Handlers(s.signs)); err != nil {
+		return err
+	}
+	return worker.Assign(ctx, s.process.Conn, files)
+}
+
+// SetPolicy implements worker.Sandbox.
+func (s *Sandbox) SetPolicy(_ context.Context, rules []string) error {
+	policy, err := worker.PolicyOf(rules)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.policy = policy
+	return nil
+}
+
+// Signed implements worker.Sandbox.
+func (s *Sandbox) Signed(context.Context) ([]byte, error) {
+	signer, err := s.signs()
+	if err != nil {
+		return nil, err
+	}
+	return signer.Last(), nil
+}
+
+// Causes implements worker.Sandbox.
+func (s *Sandbox) Causes() []error { return s.causes.All() }
+
+// Close ends the worker and the machine, and removes what they used. It may be called repeatedly.
+func (s *Sandbox) Close() error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return errors.Join(s.end(), s.parts.release())
+}
+
+// release removes the parts.
+func (p *Parts) release() error {
+	err := p.Network.Close()
+	if p.Close != nil {
+		err = errors.Join(err, p.Close())
+		p.Close = nil
+	}
+	return err
+}

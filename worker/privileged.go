@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/privsep"
+)
+
+// Sandbox is the privileged side of a run's sandbox (package hostd).
+type Sandbox interface {
+	// Begin gives the sandbox and its worker to a run. It is called once.
+	Begin(ctx context.Context, r Identity, files []*os.File) error
+	// End ends the worker and what it controls. It returns an error if the worker violated the protocol.
+	End() error
+	// Recover starts a worker that can only have the run's record signed. The first one must have ended.
+	Recover(ctx context.Context, files []*os.File) error
+	// SetPolicy replaces the policy that bounds the worker's network.
+	SetPolicy(ctx context.Context, rules []string) error
+	// Causes returns errors with which calls of the worker failed, the latest first.
+	Causes() []error
+	// Close ends the sandbox and removes what it used. It may be called repeatedly.
+	Close() error
+	// Signed returns the manifest of the record that was signed last, nil before the first.
+	Signed(ctx context.Context) ([]byte, error)
+}
+
+// Identity is what the privileged process must know of a run.
+type Identity struct {
+	Run   string
+	Facts statement.Facts // of its manifests
+	Rules []string        // its policy, in normal form
+}
+
+// Memory limits a worker's memory in bytes, in addition to what control groups of VMs allow their monitors.
+const Memory = 256 << 20
+
+// callAssign gives a worker to a run.
+const callAssign = "assign"
+
+// The files of an assignment.
+const (
+	fileOwner    = iota // the connection to the owner of the run
+	fileOrder           // what to do, see order
+	fileStdin           // of the steps
+	fileStdout          // of the steps
+	fileStderr          // of the steps
+	fileMessages        // receives what the worker's program prints itself
+	ownerFiles          // the number of files of the owner
+
+	fileState = ownerFiles // of the machine, only if it is restored
+)
+
+// Assign gives the worker at the other end of a connection to a run: files are those that Begin and Recover get, and the state of the
+// machine if there is one.
+func Assign(ctx context.Context, c *privsep.Conn, files []*os.File) error {
+	if len(files) < ownerFiles {
+		return fmt.Errorf("%d files in place of %d", len(files), ownerFiles)
+	}
+	_, err := c.Call(ctx, callAssign, none{}, nil, files...)
+	return err
+}
+
+// assigned is what a worker gets from Assign.
+type assigned chan []*os.File
+
+// handlers returns the call of Assign.
+func (a assigned) handlers() map[string]privsep.Handler {
+	return map[string]privsep.Handler{callAssign: func(_ context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
+		if len(files) != ownerFiles && len(files) != fileState+1 {
+			return nil, nil, fmt.Errorf("an assignment with %d files", len(files))
+		}
+		select {
+		case a <- files:
+			return none{}, nil, nil
+		default:
+			return nil, nil, errors.New("the worker has a run")
+		}
+	}}
+}
