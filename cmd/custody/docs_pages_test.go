@@ -112,6 +112,11 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 		skip: []docSkip{
 			{"make deps", "installs packages"},
 			{"make build", "the test has built it"},
+			{"make deb", "TestPackage builds it"},
+			{"sudo apt install", "hack/hostvm/hosts --only package does it"},
+			{"sudo gpasswd", "follows it"},
+			{"sudo custody project apply custody.yaml", "follows it"},
+			{"custody run --project demo", "follows it"},
 			{"sudo mmdebstrap", "fetches packages"},
 			{"sudo custody template build mine", "needs the userland"},
 			{"sudo bin/custody template build", "takes minutes; every VM of the tests starts from the result"},
