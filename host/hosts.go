@@ -195,7 +195,20 @@ func (f Fleet) Hosts() ([]Enrolled, error) {
 
 // Known returns the verifiers of this host's keys, as Trusted does, and of the fleet's hosts.
 func (f Fleet) Known() (note.Verifiers, error) {
-	list, err := f.host.Keys().verifiers()
+	texts, err := f.known()
+	if err != nil {
+		return nil, err
+	}
+	list, err := verifiersOf(texts)
+	if err != nil {
+		return nil, err
+	}
+	return note.VerifierList(list...), nil
+}
+
+// known returns the texts of the keys of Known.
+func (f Fleet) known() ([]string, error) {
+	list, err := f.host.Keys().texts()
 	if err != nil {
 		return nil, err
 	}
@@ -203,22 +216,12 @@ func (f Fleet) Known() (note.Verifiers, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	id := func(v note.Verifier) string { return fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash()) }
-	for _, v := range list {
-		seen[id(v)] = true
-	}
 	for _, e := range hosts {
-		v, err := note.NewVerifier(e.Key)
-		if err != nil {
-			return nil, err
-		}
-		if !seen[id(v)] { // a list with two keys of the same name and hash is ambiguous
-			seen[id(v)] = true
-			list = append(list, v)
+		if !slices.Contains(list, e.Key) { // a list with two keys of the same name and hash is ambiguous
+			list = append(list, e.Key)
 		}
 	}
-	return note.VerifierList(list...), nil
+	return list, nil
 }
 
 // foreignOptions adds to the options of a bundle of another host's run, whose files are in dir: that host's key, and
@@ -305,22 +308,43 @@ func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	return all, err
 }
 
-// KnownKeys returns the public keys of hosts and of a fleet's root that this machine knows. Without a key of this host it
-// returns none.
-func KnownKeys() (hosts, fleets note.Verifiers, err error) {
-	dir, err := Dir()
-	if err != nil {
-		return nil, nil, err
-	}
+// PublicKeys are the texts of the public keys that a machine knows.
+type PublicKeys struct {
+	Hosts  []string
+	Fleets []string // a fleet's root
+}
+
+// KnownKeys returns the public keys that the machine with its state in dir knows. Without a key of this host it returns none.
+func KnownKeys(dir string) (known PublicKeys, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "keys", hostkey.PublicFile)); err != nil {
-		return note.VerifierList(), nil, nil
+		return known, nil
 	}
 	h, err := Open(dir)
 	if err != nil {
+		return known, err
+	}
+	if known.Hosts, err = h.Fleet().known(); err != nil {
+		return known, err
+	}
+	root, err := h.Fleet().Root()
+	switch {
+	case err == nil:
+		known.Fleets = []string{root}
+	case !errors.Is(err, fs.ErrNotExist):
+		return known, err
+	}
+	return known, nil
+}
+
+// Verifiers parses the keys.
+func (k PublicKeys) Verifiers() (hosts, fleets note.Verifiers, err error) {
+	list, err := verifiersOf(k.Hosts)
+	if err != nil {
 		return nil, nil, err
 	}
-	if hosts, err = h.Fleet().Known(); err == nil {
-		fleets, err = h.Fleet().Roots()
+	roots, err := verifiersOf(k.Fleets)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the fleet's root key: %w", err)
 	}
-	return hosts, fleets, err
+	return note.VerifierList(list...), note.VerifierList(roots...), nil
 }

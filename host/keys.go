@@ -184,11 +184,16 @@ func (k Keys) Trusted() (note.Verifiers, error) {
 
 // verifiers returns the verifiers of this host's keys, the current one first.
 func (k Keys) verifiers() ([]note.Verifier, error) {
-	public, err := k.Public()
+	texts, err := k.texts()
 	if err != nil {
 		return nil, err
 	}
-	current, err := note.NewVerifier(public)
+	return verifiersOf(texts)
+}
+
+// texts returns this host's public keys: the current one first, then the retired ones.
+func (k Keys) texts() ([]string, error) {
+	public, err := k.Public()
 	if err != nil {
 		return nil, err
 	}
@@ -196,23 +201,32 @@ func (k Keys) verifiers() ([]note.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []note.Verifier{current}
+	list := []string{public}
 	for _, signed := range rotations {
-		old, err := signedBy(signed)
+		r, err := readRotation(signed)
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
-		if list = append(list, old); old.KeyHash() != current.KeyHash() {
+		if list = append(list, r.Old); r.Old != public {
 			continue
 		}
 		// The key was rotated after it was read above: the last rotation names the current one.
-		r, err := readRotation(rotations[len(rotations)-1])
+		if r, err = readRotation(rotations[len(rotations)-1]); err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+		list[0] = r.New
+	}
+	return list, nil
+}
+
+// verifiersOf parses public keys.
+func verifiersOf(texts []string) (list []note.Verifier, err error) {
+	for _, text := range texts {
+		v, err := note.NewVerifier(text)
 		if err != nil {
-			return nil, fmt.Errorf("keys: %w", err)
+			return nil, err
 		}
-		if list[0], err = note.NewVerifier(r.New); err != nil {
-			return nil, fmt.Errorf("keys: %w", err)
-		}
+		list = append(list, v)
 	}
 	return list, nil
 }
@@ -236,15 +250,6 @@ func readRotation(signed []byte) (statement.Rotation, error) {
 		_, err = note.Open(signed, note.VerifierList(old))
 	}
 	return r, err
-}
-
-// signedBy returns the old key that a rotation names, if it signed the rotation.
-func signedBy(signed []byte) (note.Verifier, error) {
-	r, err := readRotation(signed)
-	if err != nil {
-		return nil, err
-	}
-	return note.NewVerifier(r.Old)
 }
 
 // Rotate creates a new host key, signs it with the old one, and enters the rotation into the host's log. Later checkpoints

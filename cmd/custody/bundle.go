@@ -1,14 +1,9 @@
 package main
 
 import (
-	"fmt"
-	"io"
-
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/regular"
-	"github.com/custody-project/custody/store"
 )
 
 type bundleCmd struct {
@@ -19,44 +14,17 @@ type bundleCmd struct {
 	Context bool     `help:"With --records: show steps, policies, operations on the VM and findings, too."`
 }
 
+// Run writes the bundle of a run.
 func (c bundleCmd) Run(a *app) error {
-	o := host.BundleOptions{}
-	var err error
-	if len(c.Records) > 0 {
-		if o.Select, err = proof.ParseSelection(c.Records); err != nil {
-			return usageError{fmt.Errorf("--records %w", err)}
-		}
-		o.Select.Context = c.Context
+	b := command.Bundle{Name: c.Name, Out: c.Out, Records: c.Records, Context: c.Context}
+	if err := b.Check(); err != nil {
+		return err
 	}
 	if c.Since != "" {
-		if o.Since, err = regular.Given(a.ctx, c.Since, statement.MaxGiven); err != nil {
+		var err error
+		if b.Since, err = regular.Given(a.ctx, c.Since, statement.MaxGiven); err != nil {
 			return err
 		}
 	}
-	h, st, err := a.openReader()
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	run, err := st.Run(a.ctx, "", c.Name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
-	}
-	if err := regular.Replace(c.Out, func(w io.Writer) error { return h.Proofs().Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
-		return err
-	}
-	a.Say("wrote " + c.Out)
-	if root, err := h.Fleet().Root(); err == nil && !h.RunLogs().HasOf(store.TenantFilter(run.Tenant), run.ID) {
-		a.Say("the run is another host's; send the verifier the fleet's root key separately: " + root)
-		return nil
-	}
-	key, retired, err := h.Keys().Of(run.ID)
-	switch {
-	case err != nil:
-	case retired:
-		a.Say("send the verifier the public key that signed this run separately, which this host has retired since: " + key)
-	default:
-		a.Say("send the verifier this host's public key separately: " + key)
-	}
-	return err
+	return a.perform(b)
 }

@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 )
 
@@ -14,14 +13,14 @@ type pauseCmd struct {
 }
 
 // Run freezes a live run's sandbox.
-func (c pauseCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Pause) }
+func (c pauseCmd) Run(a *app) error { return a.perform(command.Pause(c)) }
 
 type resumeCmd struct {
 	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
 }
 
 // Run resumes a paused sandbox.
-func (c resumeCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Resume) }
+func (c resumeCmd) Run(a *app) error { return a.perform(command.Resume(c)) }
 
 type snapshotCmd struct {
 	Name    string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last."`
@@ -36,24 +35,7 @@ func (c snapshotCmd) Run(a *app) error {
 		return err
 	}
 	endStep := c.EndStep
-	return a.controlRun(c.Name, func(c host.Control, ctx context.Context, run string) error {
+	return a.env().Control(a.ctx, c.Name, func(c host.Control, ctx context.Context, run string) error {
 		return c.Snapshot(ctx, run, host.SnapshotRequest{File: file, EndStep: endStep})
 	})
-}
-
-func (a *app) controlRun(name string, do func(host.Control, context.Context, string) error) error {
-	h, err := a.home()
-	if err != nil {
-		return err
-	}
-	c := h.Control()
-	run, err := c.Find(name)
-	if err != nil {
-		return err
-	}
-	err = do(c, a.ctx, run)
-	if errors.Is(err, host.ErrNotLive) {
-		return fmt.Errorf("%w; custody runs lists the runs", err)
-	}
-	return err
 }

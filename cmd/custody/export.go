@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/sink"
 	"github.com/custody-project/custody/host"
@@ -37,7 +38,7 @@ type exportCmd struct {
 
 func (c exportCmd) Run(a *app) error {
 	if c.JSON && !c.Status {
-		return usageError{errors.New("--json is for --status: --format json writes the records' exact bytes")}
+		return command.Usage(errors.New("--json is for --status: --format json writes the records' exact bytes"))
 	}
 	h, err := a.open()
 	if err != nil {
@@ -139,9 +140,9 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 	case len(runs) != 1:
 		return true, fmt.Errorf("%d runs have no %s together: name one", len(runs), v.Name)
 	case c.To != "":
-		return true, usageError{errors.New("--format " + v.Name + " goes to stdout: it is no format of a sink's")}
+		return true, command.Usage(errors.New("--format " + v.Name + " goes to stdout: it is no format of a sink's"))
 	}
-	kinds, err := parseKinds(c.Kind)
+	kinds, err := command.ParseKinds(c.Kind)
 	if err != nil {
 		return true, err
 	}
@@ -156,7 +157,7 @@ func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error
 	}
 	if c.All || c.From != "" || c.Until != "" {
 		if len(c.Runs) > 0 {
-			return nil, usageError{errors.New("give either runs, or --all, --from and --until")}
+			return nil, command.Usage(errors.New("give either runs, or --all, --from and --until"))
 		}
 		runs, err := st.Runs(ctx, store.Filter{})
 		slices.Reverse(runs)
@@ -189,7 +190,7 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 	if c.To != "" {
 		t := c.target(h)
 		if t.Name == "" {
-			return usageError{errors.New("--follow needs a sink of host.yaml: how far it is, is kept under its name")}
+			return command.Usage(errors.New("--follow needs a sink of host.yaml: how far it is, is kept under its name"))
 		}
 		targets = []sink.Target{t}
 	}

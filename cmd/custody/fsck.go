@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
@@ -22,15 +23,15 @@ type fsckCmd struct {
 func (c fsckCmd) Run(a *app) error {
 	h, err := a.open()
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.env().CannotBeJudged(a.ctx, err)
 	}
 	o, err := c.options(a.ctx, h)
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.env().CannotBeJudged(a.ctx, err)
 	}
 	checked, err := h.Checks().Fsck(a.ctx, o)
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.env().CannotBeJudged(a.ctx, err)
 	}
 	for _, p := range checked.Problems {
 		if err := c.print(a, p); err != nil {
@@ -48,7 +49,7 @@ func (c fsckCmd) Run(a *app) error {
 	switch {
 	case len(checked.Problems) > 0:
 		first := checked.Problems[0]
-		a.notifyFailed(h, first.Run, fmt.Sprintf("fsck: %d problems, the first: %s: %s", len(checked.Problems), first.Name(), first.Error()))
+		a.env().NotifyFailed(a.ctx, h, first.Run, fmt.Sprintf("fsck: %d problems, the first: %s: %s", len(checked.Problems), first.Name(), first.Error()))
 		return exitDoesNotHold
 	case checked.Unasked != nil:
 		return exitCannotBeKnown
@@ -79,7 +80,7 @@ func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions,
 		}
 	}
 	if o.Quorum = c.Quorum; c.Quorum < 0 || c.Quorum > 0 && len(c.Witness) == 0 {
-		return o, usageError{errors.New("--quorum is how many of the witnesses have to answer: give --witness")}
+		return o, command.Usage(errors.New("--quorum is how many of the witnesses have to answer: give --witness"))
 	}
 	if len(c.Witness) == 0 {
 		return o, nil
@@ -88,7 +89,7 @@ func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions,
 		return o, fmt.Errorf("--witness: %w", err)
 	}
 	if n := len(o.Witnesses.Peers()); c.Quorum > n {
-		return o, usageError{fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n)}
+		return o, command.Usage(fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n))
 	}
 	return o, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/custody-project/custody/command"
 )
 
 // groups are the headings of the list of commands.
@@ -39,7 +41,7 @@ type helpCmd struct {
 func (c helpCmd) Run(a *app) error {
 	for _, word := range c.Command {
 		if strings.HasPrefix(word, "-") {
-			return usageError{fmt.Errorf("%.40q is not a command", word)}
+			return command.Usage(fmt.Errorf("%.40q is not a command", word))
 		}
 	}
 	printed := false
@@ -64,43 +66,14 @@ func checkCommand(node *kong.Node, words []string) error {
 			return checkCommand(child, words[1:])
 		}
 	}
-	return misuse{fmt.Errorf("there is no command '%s %.40s'", node.FullPath(), words[0]), node.FullPath()}
-}
-
-// usageError is an error in how a command was called. Its hint is the command's help.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// misuse is an error in a call, with the command that was called.
-type misuse struct {
-	error
-	command string // such as "custody key rotate"
-}
-
-func (m misuse) Unwrap() error { return m.error }
-
-// Hint implements hinter.
-func (m misuse) Hint() string {
-	if m.command == "custody" {
-		return "see 'custody --help' for the list of commands"
-	}
-	return fmt.Sprintf("see '%s --help'", m.command)
+	return &command.Misuse{Err: fmt.Errorf("there is no command '%s %.40s'", node.FullPath(), words[0]), Command: node.FullPath()}
 }
 
 // parseMisuse adds the command to an error of parsing its arguments.
 func parseMisuse(err error) error {
 	parse := new(kong.ParseError)
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		return misuse{err, parse.Context.Selected().FullPath()}
+		return &command.Misuse{Err: err, Command: parse.Context.Selected().FullPath()}
 	}
-	return misuse{err, "custody"}
-}
-
-// withHelp adds the command to the usageError that it returned.
-func withHelp(err error, command string) error {
-	if u := (usageError{}); errors.As(err, &u) {
-		return misuse{err, command}
-	}
-	return err
+	return &command.Misuse{Err: err, Command: "custody"}
 }

@@ -48,7 +48,7 @@ func (c keyRotateCmd) Run(a *app) error {
 		return err
 	}
 	if c.From == "" {
-		a.tidy(h) // otherwise the key in host.yaml does not sign yet
+		a.env().Tidy(a.ctx, h) // otherwise the key in host.yaml does not sign yet
 	}
 	key, err := h.Keys().Rotate(a.ctx, c.From)
 	if err != nil {

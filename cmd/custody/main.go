@@ -3,23 +3,25 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // zones by name, on hosts without a time zone database
 
 	"github.com/alecthomas/kong"
 
-	"github.com/custody-project/custody/doctor/remedy"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/metrics/hostmetrics"
+	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/run"
 )
 
@@ -84,17 +86,32 @@ type app struct {
 // newApp returns an app whose messages go to stderr.
 func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app {
 	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
-	a.Messages = &console.Messages{Out: stderr, Name: "custody", Describe: func(err error) (text, h string) {
-		err = withHelp(err, a.command)
-		return remedy.Text(err), remedy.Of(err)
-	}}
+	a.Messages = command.NewMessages(stderr, func() string { return a.command })
 	return a
 }
 
-// exitCode ends the program with a code and no message.
-type exitCode int
+// env is what commands use of the process.
+func (a *app) env() *command.Env {
+	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: host.Dir, Store: a.store, Replace: regular.Replace}
+}
 
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+// perform executes a command.
+func (a *app) perform(c command.Command) error { return c.Execute(a.ctx, a.env()) }
+
+// knownKeys returns the public keys that the host knows.
+func (a *app) knownKeys() (host.PublicKeys, error) { return a.env().KnownKeys() }
+
+// layout formats tables for their destination: width and colour only for a terminal.
+func (a *app) layout() replay.Options {
+	width, ok := console.TerminalWidth(a.stdout)
+	if !ok {
+		return replay.Options{}
+	}
+	return replay.Options{Width: width, Color: os.Getenv("NO_COLOR") == ""}
+}
+
+// exitCode ends the program with a code and no message.
+type exitCode = command.Exit
 
 const (
 	exitFailed = 125 // of Custody itself, unless the command defines another code
@@ -161,50 +178,13 @@ func sweep(ctx context.Context) error {
 }
 
 // code prints an error and returns the program's exit code.
-func (a *app) code(err error) int {
-	if err == nil {
-		return 0
-	}
-	var code exitCode
-	if errors.As(err, &code) {
-		return int(code)
-	}
-	a.Complain(err)
-	return exitFailed
-}
+func (a *app) code(err error) int { return a.env().Code(err) }
 
 // open opens $CUSTODY_HOME and cleans up after killed runs.
-func (a *app) open() (*host.Host, error) {
-	h, err := a.home()
-	if err != nil {
-		return nil, err
-	}
-	a.tidy(h)
-	return h, nil
-}
+func (a *app) open() (*host.Host, error) { return a.env().Open(a.ctx) }
 
-// tidy closes the records of killed runs and removes their VMs. It reports errors, and the command continues.
-func (a *app) tidy(h *host.Host) {
-	if err := run.Tidy(a.ctx, h, a.Say); err != nil {
-		a.Complain(err)
-	}
-}
-
-func (a *app) home() (*host.Host, error) {
-	dir, err := host.Dir()
-	if err != nil {
-		return nil, err
-	}
-	h, err := host.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	h.Warn = a.Say
-	if a.store != "" {
-		h.UseStore(a.store)
-	}
-	return h, nil
-}
+// home opens $CUSTODY_HOME.
+func (a *app) home() (*host.Host, error) { return a.env().Home() }
 
 // meter serves this process's metrics at address. It returns nil, which measures nothing, if address is empty.
 func (a *app) meter(address string) (*hostmetrics.Meters, error) {

@@ -56,9 +56,9 @@ func TestVerifyInterrupted(t *testing.T) {
 	for name, check := range map[string]func(a *app) error{
 		"before": func(a *app) error { return verifyCmd{What: id, Within: time.Hour}.Run(a) },
 		"while the store is compared": func(a *app) error {
-			return a.verdict(fmt.Errorf("the log holds, but the store has something else: %w", context.Canceled), "")
+			return a.env().Verdict(a.ctx, fmt.Errorf("the log holds, but the store has something else: %w", context.Canceled), "")
 		},
-		"when the store is away": func(a *app) error { return a.cannotBeJudged(store.ErrNotFound) },
+		"when the store is away": func(a *app) error { return a.env().CannotBeJudged(a.ctx, store.ErrNotFound) },
 	} {
 		var out strings.Builder
 		a := newApp(ctx, nil, &out, &out)
@@ -68,7 +68,7 @@ func TestVerifyInterrupted(t *testing.T) {
 	}
 	var out strings.Builder
 	a := newApp(ctx, nil, &out, &out)
-	if code := a.code(a.verdict(&verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}, "")); code != 1 {
+	if code := a.code(a.env().Verdict(a.ctx, &verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}, "")); code != 1 {
 		t.Errorf("a finding that was made before the signal exits %d: %s", code, out.String())
 	}
 }

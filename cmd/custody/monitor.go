@@ -23,7 +23,7 @@ type monitorCmd struct {
 func (c monitorCmd) Run(a *app) error {
 	m, err := c.open(a)
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.env().CannotBeJudged(a.ctx, err)
 	}
 	defer func() {
 		if err := m.Close(); err != nil {
@@ -38,7 +38,7 @@ func (c monitorCmd) Run(a *app) error {
 			code = found
 		}
 		if found == exitDoesNotHold && report != reported {
-			a.notifyFailed(nil, "", "monitor of "+c.Log+": "+report)
+			a.env().NotifyFailed(a.ctx, nil, "", "monitor of "+c.Log+": "+report)
 			reported = report
 		}
 		if c.Interval <= 0 || a.ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 func (c monitorCmd) once(a *app, m *monitor.Monitor) (report string, code error) {
 	r, err := m.Check(a.ctx)
 	if err != nil && !errors.Is(err, monitor.ErrAlarm) {
-		return "", a.cannotBeJudged(err)
+		return "", a.env().CannotBeJudged(a.ctx, err)
 	}
 	if c.JSON {
 		line, marshalErr := json.Marshal(struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/notebook"
@@ -27,9 +28,9 @@ const viaCLI = "cli"
 
 func (c noteCmd) Run(a *app) error {
 	if c.Seq != 0 && c.At != "" {
-		return usageError{errors.New("give --seq or --at, not both")}
+		return command.Usage(errors.New("give --seq or --at, not both"))
 	}
-	h, st, err := a.openReader()
+	h, st, err := a.env().Reader(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (c noteCmd) Run(a *app) error {
 func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.Note) error {
 	switch {
 	case c.Withdraw != "" && (c.Seq != 0 || c.At != "" || len(c.Tag) > 0):
-		return usageError{errors.New("--withdraw needs a text, and allows no other flag")}
+		return command.Usage(errors.New("--withdraw needs a text, and allows no other flag"))
 	case c.Withdraw != "":
 		return book.Withdraw(a.ctx, run, c.Withdraw)
 	case c.Seq != 0:
@@ -76,15 +77,15 @@ func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.N
 type notesCmd struct {
 	Name string `arg:"" name:"run" predictor:"run" help:"The run, a prefix of its id, or last." default:"last" optional:""`
 	JSON bool   `name:"json" help:"One JSON object per note."`
-	zoneFlag
+	command.ZoneFlag
 }
 
 func (c notesCmd) Run(a *app) error {
-	zone, err := c.location()
+	zone, err := c.Location()
 	if err != nil {
 		return err
 	}
-	h, st, err := a.openReader()
+	h, st, err := a.env().Reader(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -93,12 +94,12 @@ func (c notesCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	all, err := a.notesOn(st, run)
+	all, err := a.env().NotesOn(a.ctx, st, run)
 	if err != nil {
 		return err
 	}
 	notes := replay.Notes(all)
-	opt, err := a.marking(h, st)
+	opt, err := a.env().Marking(a.ctx, h, st)
 	if err != nil {
 		return err
 	}
@@ -112,13 +113,4 @@ func (c notesCmd) Run(a *app) error {
 	opt.Zone = zone
 	at := func(seq uint64) (store.Row, bool, error) { return book.Record(a.ctx, run, seq) }
 	return replay.NoteList(a.stdout, notes, at, opt)
-}
-
-// notesOn reads the notes on a run, and their withdrawals.
-func (a *app) notesOn(st host.Reader, run store.Run) ([]replay.Note, error) {
-	all, err := notebook.Notebook{Reader: st}.On(a.ctx, run)
-	if err == nil && len(all) == notebook.Max {
-		a.Say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", notebook.Max))
-	}
-	return all, err
 }

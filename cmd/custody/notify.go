@@ -74,16 +74,3 @@ func (notifySendCmd) Run(a *app) error {
 	}
 	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, a.Say)
 }
-
-// notifyFailed sends a notification of a check's finding. h may be nil; without a usable home nothing is sent.
-func (a *app) notifyFailed(h *host.Host, run, detail string) {
-	if h == nil {
-		var err error
-		if h, err = a.home(); err != nil {
-			return
-		}
-	}
-	n := h.Notifier(a.ctx, notify.Message{}, a.Say)
-	n.Send(notify.Message{Type: notify.Verify, Severity: "alert", Run: run, Detail: console.Clean(detail)})
-	n.Close()
-}

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
@@ -31,13 +30,13 @@ func (c policyCheckCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	warnings := ruleWarnings(c.File, netpolicy.Warnings(p))
-	a.warn(warnings)
+	warnings := command.RuleWarnings(c.File, netpolicy.Warnings(p))
+	a.env().Warn(warnings)
 	plain, err := run.EnvWarnings(c.File, f)
 	if err != nil {
 		return err
 	}
-	a.warn(plain)
+	a.env().Warn(plain)
 	if c.Strict && len(warnings)+len(plain) > 0 {
 		return exitCode(1)
 	}
@@ -45,28 +44,4 @@ func (c policyCheckCmd) Run(a *app) error {
 		return err
 	}
 	return run.PrintEnv(a.stdout, f)
-}
-
-// ruleWarnings returns the texts of warnings about the rules of a project file, in the file's order.
-func ruleWarnings(file string, warnings []netpolicy.Warning) (texts []string) {
-	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
-	for _, w := range warnings {
-		texts = append(texts, fmt.Sprintf("%s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
-	}
-	return texts
-}
-
-// warn prints warnings.
-func (a *app) warn(warnings []string) {
-	for _, w := range warnings {
-		a.Say("warning: " + w)
-	}
-}
-
-// at returns the position of a rule in the format of errors.
-func at(file string, r *netpolicy.Rule) string {
-	if r.Line == 0 {
-		return r.String()
-	}
-	return fmt.Sprintf("%s:%d:%d", file, r.Line, r.Column)
 }

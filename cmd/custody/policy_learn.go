@@ -1,17 +1,15 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/project/learn"
-	"github.com/custody-project/custody/store"
 )
 
 type policyLearnCmd struct {
@@ -20,70 +18,13 @@ type policyLearnCmd struct {
 	Keep   bool   `help:"Keep all rules of the file, and only add missing ones."`
 }
 
+// Run proposes a policy.
 func (c policyLearnCmd) Run(a *app) error {
-	name, text, file, err := c.present(a.ctx)
-	if err != nil {
-		return err
+	l := command.LearnPolicy{Name: c.Name, File: cmp.Or(c.Policy, project.Name), Keep: c.Keep}
+	var err error
+	l.Text, err = regular.Given(a.ctx, l.File, statement.MaxGiven)
+	if err != nil && (c.Policy != "" || !errors.Is(err, fs.ErrNotExist)) { // the default file may be missing
+		return fmt.Errorf("open project file: %w", err)
 	}
-	run, traffic, err := c.traffic(a)
-	if err != nil {
-		return err
-	}
-	s, err := learn.Suggest(name, text, file, traffic, c.Keep)
-	if err != nil {
-		return err
-	}
-	for _, n := range s.Notes {
-		a.Say(n)
-	}
-	if s.Asked == 0 {
-		a.Say("run " + run + " requested nothing outside its sandbox")
-		return nil
-	}
-	for _, q := range s.Left {
-		a.Say("not learnt: " + q.String() + ": if this is meant, write the rule by hand")
-	}
-	if len(s.Diff) == 0 {
-		a.Say(fmt.Sprintf("%s already allows all traffic of run %s that rules should allow", name, run))
-		return nil
-	}
-	a.warn(ruleWarnings("b/"+filepath.Base(name), s.Warnings))
-	a.Say("these are requests of code in the sandbox, good or bad: read each line before you take it; nothing was changed")
-	_, err = a.stdout.Write(s.Diff)
-	return err
-}
-
-// present reads the file to compare with; it returns nothing if the file does not exist.
-func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, f project.File, err error) {
-	if name = c.Policy; name == "" {
-		name = project.Name
-	}
-	text, err = regular.Given(ctx, name, statement.MaxGiven)
-	if errors.Is(err, fs.ErrNotExist) && c.Policy == "" {
-		return name, nil, project.Default(), nil
-	}
-	if err != nil {
-		return name, nil, f, fmt.Errorf("open project file: %w", err)
-	}
-	f, err = project.Parse(name, text)
-	return name, text, f, err
-}
-
-// traffic returns the network traffic that a run requested.
-func (c policyLearnCmd) traffic(a *app) (string, *learn.Traffic, error) {
-	h, st, err := a.openReader()
-	if err != nil {
-		return "", nil, err
-	}
-	defer st.Close()
-	marks, err := h.Checks().Marks(st)
-	if err != nil {
-		return "", nil, err
-	}
-	r, err := st.Run(a.ctx, "", c.Name)
-	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", c.Name, err)
-	}
-	t, err := learn.Read(r, store.WithMarks(a.ctx, st.Records(a.ctx, learn.Records(r)), marks))
-	return r.ID, t, err
+	return a.perform(l)
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
@@ -35,17 +32,5 @@ func (c policySetCmd) Run(a *app) error {
 	if err := run.CheckTrust(a.ctx, h, &p, c.File, trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept); err != nil {
 		return err
 	}
-	id, err := h.Control().Find(c.Name)
-	if err != nil {
-		return err
-	}
-	change, err := h.Control().SetPolicy(a.ctx, id, file)
-	if errors.Is(err, host.ErrNotLive) {
-		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", id, change.Generation, change.Digest, change.Previous, change.Ended)
-	return err
+	return a.perform(command.SetPolicy{Name: c.Name, File: c.File, Text: file})
 }

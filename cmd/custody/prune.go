@@ -88,25 +88,3 @@ func printHolds(out io.Writer, all []host.Hold) error {
 	}
 	return w.Flush()
 }
-
-// deleted lists the runs that retention deleted from this host.
-func (c runsCmd) deleted(a *app, h *host.Host) error {
-	all, err := h.Deletions().All(a.ctx)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return console.WriteJSONLines(a.stdout, all)
-	}
-	if len(all) == 0 {
-		a.Say("retention has deleted no run on this host")
-		return nil
-	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tBEGAN\tENDED\tRECORDS\tDELETED\tRULE")
-	for _, d := range all {
-		const at = "2006-01-02 15:04:05"
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.Run, d.Began.Format(at), d.Ended.Format(at), d.Records, d.Time.Format(at), d.Rule)
-	}
-	return w.Flush()
-}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/report"
 	"github.com/custody-project/custody/replay/report/issue"
@@ -26,7 +27,7 @@ func (c reportCmd) Run(a *app) error {
 	if !slices.ContainsFunc(report.Frameworks(), func(f report.Framework) bool { return f.ID == c.Framework }) {
 		return &report.UnknownError{Framework: c.Framework}
 	}
-	h, st, err := a.openReader()
+	h, st, err := a.env().Reader(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (c reportCmd) runs(a *app, issuer issue.Issuer, in report.Input) ([]store.R
 		return named(a.ctx, issuer.Source, tenant, c.Runs)
 	}
 	if len(c.Runs) > 0 {
-		return nil, usageError{errors.New("give either runs, or --from and --to")}
+		return nil, command.Usage(errors.New("give either runs, or --from and --to"))
 	}
 	runs, omitted, err := issuer.During(a.ctx, in.From, in.To, tenant)
 	if omitted != "" {

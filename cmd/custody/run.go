@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
@@ -105,9 +106,9 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	case err != nil:
 		return o, err
 	case len(c.Command) == 0 && len(o.Project.Steps) == 0:
-		return o, usageError{errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)}
+		return o, command.Usage(errors.New("there is nothing to run: give a command after --, or steps in " + project.Name))
 	case len(c.Command) == 0 && len(c.Secret) > 0:
-		return o, usageError{fmt.Errorf("--secret is for a command after --: the steps of %s name their own", o.File)}
+		return o, command.Usage(fmt.Errorf("--secret is for a command after --: the steps of %s name their own", o.File))
 	}
 	if origin := o.Origin(); origin != "" && !c.Quiet {
 		a.Say(origin)
@@ -123,7 +124,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	a.warn(warnings)
+	a.env().Warn(warnings)
 	o.Templates, err = run.Templates(o.Home, a.Writer())
 	return o, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
@@ -24,7 +25,7 @@ type searchCmd struct {
 	Limit  int      `short:"n" default:"100" help:"Show at most this many, the newest; 0 for all."`
 	Runs   bool     `help:"One line for each run, with the number of records found in it, the first and the last. --limit counts runs."`
 	JSON   bool     `name:"json" help:"The records' exact bytes, one per line; a marked one is an object with its mark. With --runs: one JSON object per run."`
-	zoneFlag
+	command.ZoneFlag
 }
 
 func (c searchCmd) Run(a *app) error {
@@ -32,28 +33,28 @@ func (c searchCmd) Run(a *app) error {
 	if c.Runs {
 		q.Limit = 0
 	}
-	zone, err := c.location()
+	zone, err := c.Location()
 	if err != nil {
 		return err
 	}
-	if q.Kinds, err = parseKinds(c.Kind); err != nil {
+	if q.Kinds, err = command.ParseKinds(c.Kind); err != nil {
 		return err
 	}
-	if q.From, q.To, err = c.span(c.From, c.Until); err != nil {
+	if q.From, q.To, err = c.Span(c.From, c.Until); err != nil {
 		return err
 	}
 	if c.Hash+c.Path+c.Host+c.Secret+c.Rule+c.Text == "" && q.From.IsZero() {
-		return usageError{errors.New("give a search term: --hash, --path, --host, --secret, --rule, --text or --from")}
+		return command.Usage(errors.New("give a search term: --hash, --path, --host, --secret, --rule, --text or --from"))
 	}
 	if c.Limit < 0 {
-		return usageError{fmt.Errorf("--limit %d: want 0 or more", c.Limit)}
+		return command.Usage(fmt.Errorf("--limit %d: want 0 or more", c.Limit))
 	}
-	h, st, err := a.openReader()
+	h, st, err := a.env().Reader(a.ctx)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	opt, err := a.marking(h, st)
+	opt, err := a.env().Marking(a.ctx, h, st)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
@@ -31,7 +32,7 @@ func (c serveCmd) Run(a *app) error {
 	case c.File != "":
 		return c.bundle(a)
 	case len(c.Key) > 0:
-		return usageError{errors.New("--key is for the file of a bundle")}
+		return command.Usage(errors.New("--key is for the file of a bundle"))
 	}
 	h, err := a.open()
 	if err != nil {
@@ -57,7 +58,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	o.Log = a.Log
 	return serve.Host(a.ctx, h, l, serve.HostOptions{
-		Options: o, Run: run, Version: version(), CloseDead: func() { a.tidy(h) },
+		Options: o, Run: run, Version: version(), CloseDead: func() { a.env().Tidy(a.ctx, h) },
 	})
 }
 
@@ -111,14 +112,14 @@ func (p addressPrinter) print(to serve.Address) error {
 // bundle serves the page for one bundle, read-only, to this machine. It does not use $CUSTODY_HOME.
 func (c serveCmd) bundle(a *app) (err error) {
 	if file, err := isFile(c.File); err != nil || !file {
-		return cmp.Or(err, error(usageError{fmt.Errorf("%s: there is no such file; custody serve --run %[1]s shows a run of this host", c.File)}))
+		return cmp.Or(err, error(command.Usage(fmt.Errorf("%s: there is no such file; custody serve --run %[1]s shows a run of this host", c.File))))
 	}
 	if c.Show != "" {
-		return usageError{errors.New("--run names a run of this host; a bundle has only one run, which the link opens")}
+		return command.Usage(errors.New("--run names a run of this host; a bundle has only one run, which the link opens"))
 	}
 	config := access.Config{Listen: c.Listen}.WithDefaults()
 	if host, _, err := net.SplitHostPort(config.Listen); err != nil || !loopback(host) {
-		return usageError{fmt.Errorf("--listen %s: a bundle is served to this machine only: give 127.0.0.1:PORT", config.Listen)}
+		return command.Usage(fmt.Errorf("--listen %s: a bundle is served to this machine only: give 127.0.0.1:PORT", config.Listen))
 	}
 	b, err := a.openBundle(c.File, c.Key)
 	if err != nil {

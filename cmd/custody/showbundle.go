@@ -6,16 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/term"
 
 	"github.com/custody-project/custody/audit/proof/verdict"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay/judge"
 	"github.com/custody-project/custody/replay/serve"
-	"github.com/custody-project/custody/store"
 )
 
 // stdinName is the name of standard input in place of a file name.
@@ -39,17 +38,6 @@ func isFile(name string) (bool, error) {
 	return false, nil
 }
 
-// runID matches run ids and their prefixes, and no file names.
-var runID = regexp.MustCompile(`^[ar]-[0-9a-z]+$`)
-
-// noRun adds to the error of a missing run that there is no such file either.
-func noRun(name string, err error) error {
-	if errors.Is(err, store.ErrNotFound) && name != store.Last && !runID.MatchString(name) {
-		return fmt.Errorf("%s: %w; there is no such file either", name, err)
-	}
-	return fmt.Errorf("%s: %w", name, err)
-}
-
 // bundleFile returns the path of a bundle's file; for standard input, that of a copy. remove removes the copy.
 func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if name != stdinName {
@@ -68,7 +56,7 @@ func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 // redirected refuses to read a bundle from a terminal.
 func (a *app) redirected() error {
 	if term.IsTerminal(int(a.stdin.Fd())) {
-		return usageError{errors.New("standard input is a terminal: name a file, or redirect a bundle to it")}
+		return command.Usage(errors.New("standard input is a terminal: name a file, or redirect a bundle to it"))
 	}
 	return nil
 }
@@ -76,7 +64,11 @@ func (a *app) redirected() error {
 // openBundle verifies a bundle and opens it. It refuses one that does not hold. One that cannot be judged, such as one
 // signed by an unknown key, is refused if keys were given, and otherwise opened with a warning.
 func (a *app) openBundle(name string, keys []string) (*serve.Bundle, error) {
-	trust, err := (verifyCmd{Key: keys, Within: judge.Within}).trust(a.ctx)
+	trusted, err := (verifyCmd{Key: keys, Within: judge.Within}).trusted(a.ctx)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := trusted.Trust(a.knownKeys)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/template"
 )
@@ -37,28 +38,28 @@ func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 	asked := len(c.Packages) > 0 || c.Suite != "" || c.Mirror != ""
 	switch {
 	case c.From == "" && c.Add != "":
-		return nil, usageError{errors.New("--add copies files over the userland of another template: name it with --from")}
+		return nil, command.Usage(errors.New("--add copies files over the userland of another template: name it with --from"))
 	case c.From != "" && c.From == c.Name:
-		return nil, usageError{fmt.Errorf("template %s cannot be built on top of itself: give the new one another name", c.Name)}
+		return nil, command.Usage(fmt.Errorf("template %s cannot be built on top of itself: give the new one another name", c.Name))
 	case c.From != "" && c.Suite != "":
-		return nil, usageError{errors.New("--suite does not go with --from: the userland has the release of the other template")}
+		return nil, command.Usage(errors.New("--suite does not go with --from: the userland has the release of the other template"))
 	case c.From != "":
 		src := &template.Layered{Store: s, From: c.From, Packages: c.Packages, Mirror: c.Mirror, Files: c.Add}
 		if err := src.Check(); err != nil {
-			return nil, usageError{err}
+			return nil, command.Usage(err)
 		}
 		return src, nil
 	case (c.OCI != "" || c.Dir != "") && asked:
-		return nil, usageError{errors.New("--packages, --suite and --mirror are about Debian's userland: they do not go with --oci or --dir")}
+		return nil, command.Usage(errors.New("--packages, --suite and --mirror are about Debian's userland: they do not go with --oci or --dir"))
 	case c.OCI != "":
 		return template.OCI{Path: c.OCI}, nil
 	case c.Dir != "":
 		return template.Dir{Path: c.Dir}, nil
 	case c.Name != "base" && !asked:
-		return nil, usageError{fmt.Errorf("template %s: name its source: --packages, --suite, --from, --oci or --dir (only base needs none)", c.Name)}
+		return nil, command.Usage(fmt.Errorf("template %s: name its source: --packages, --suite, --from, --oci or --dir (only base needs none)", c.Name))
 	}
 	if err := debian.Check(); err != nil {
-		return nil, usageError{err}
+		return nil, command.Usage(err)
 	}
 	return debian, nil
 }

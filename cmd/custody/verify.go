@@ -2,26 +2,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/proof/verdict"
-	"github.com/custody-project/custody/doctor/remedy"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay/judge"
-	"github.com/custody-project/custody/store"
 )
 
 const (
-	exitDoesNotHold   exitCode = 1
-	exitCannotBeKnown exitCode = 2
+	exitDoesNotHold   = command.DoesNotHold
+	exitCannotBeKnown = command.CannotBeKnown
 )
 
 type verifyCmd struct {
@@ -38,47 +30,45 @@ type verifyCmd struct {
 	Detailed bool          `help:"Exit with each failure's own status (docs/verify.md) rather than 1 or 2."`
 }
 
+// Run verifies a run of the host, or a file.
 func (c verifyCmd) Run(a *app) error {
-	out := a.stdout
-	if c.JSON {
-		quiet := *a
-		quiet.stdout = io.Discard
-		a = &quiet
+	out := command.VerifyOutput{Target: c.What, JSON: c.JSON, Detailed: c.Detailed}
+	trusted, err := c.trusted(a.ctx)
+	file := false
+	if err == nil {
+		file, err = c.named()
 	}
-	j := c.judge(a)
-	code := a.conclude(j)
-	if errors.Is(code, exitDoesNotHold) {
-		a.notifyFailed(nil, "", fmt.Sprintf("verify %s: %v", filepath.Base(c.What), j.Err))
+	if err == nil && !file {
+		return a.perform(command.Verify{Run: c.What, Trusted: trusted, VerifyOutput: out})
 	}
-	if found := new(verdict.Verdict); c.Detailed && errors.As(j.Err, &found) {
-		code = exitCode(found.Status())
-	}
-	if !c.JSON {
-		return code
-	}
-	var status exitCode
-	errors.As(code, &status) // 0 if there is none
-	return errors.Join(json.NewEncoder(out).Encode(j.Document(c.What, int(status), remedy.Of(j.Err), time.Now())), code)
+	return out.Print(a.ctx, a.env(), func(ctx context.Context, _ *command.Env) judge.Judgement {
+		if err != nil {
+			return judge.Barred("", err)
+		}
+		return c.judge(a, trusted)
+	})
 }
 
-// judge determines what is named, and verifies it.
-func (c verifyCmd) judge(a *app) judge.Judgement {
-	t, err := c.trust(a.ctx)
-	if err != nil {
-		return judge.Barred("", err)
-	}
+// named reports whether a file or a directory is named, and not a run.
+func (c verifyCmd) named() (bool, error) {
 	if info, err := os.Stat(c.What); err == nil && info.IsDir() {
-		return judge.Directory(a.ctx, c.What, t)
+		return true, nil
 	}
 	file, err := isFile(c.What)
 	if err == nil && file && c.What != stdinName {
 		err = regular.Check(c.What)
 	}
-	switch {
-	case err != nil:
+	return file, err
+}
+
+// judge verifies a file or a directory.
+func (c verifyCmd) judge(a *app, trusted judge.Trusted) judge.Judgement {
+	t, err := trusted.Trust(a.knownKeys)
+	if err != nil {
 		return judge.Barred("", err)
-	case !file:
-		return verifyRun(a, c.What, t)
+	}
+	if info, err := os.Stat(c.What); err == nil && info.IsDir() {
+		return judge.Directory(a.ctx, c.What, t)
 	}
 	path, remove, err := a.bundleFile(c.What)
 	if err != nil {
@@ -88,67 +78,12 @@ func (c verifyCmd) judge(a *app) judge.Judgement {
 	return judge.File(a.ctx, path, t)
 }
 
-// verifyRun verifies the host's log of a run, and the store's records of it.
-func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
-	h, st, err := a.openReader()
-	if err != nil {
-		return judge.Barred(judge.OfRun, err)
-	}
-	defer st.Close()
-	run, err := st.Run(a.ctx, "", name)
-	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not have it, but the log does
-		run, err = store.NewRun(name), nil
-	}
-	if err != nil {
-		return judge.Barred(judge.OfRun, noRun(name, err))
-	}
-	return judge.Run(a.ctx, h, st, run, t)
-}
-
-// trust returns the keys that the flags name.
-func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
+// trusted reads the keys and files that the flags name.
+func (c verifyCmd) trusted(ctx context.Context) (judge.Trusted, error) {
 	t, err := judge.Given{Keys: c.Key, FleetKeys: c.FleetKey, Witnesses: c.Witness, Quorum: c.Quorum, Within: c.Within, Since: c.Since,
-		Authorities: c.TSA, Unlogged: c.Unlogged}.Trust(ctx)
+		Authorities: c.TSA, Unlogged: c.Unlogged}.Read(ctx)
 	if misuse := new(judge.GivenError); errors.As(err, &misuse) {
-		err = usageError{err}
+		err = command.Usage(err)
 	}
 	return t, err
-}
-
-// cannotBeJudged reports why a check could not be made, and returns the exit code for that.
-func (a *app) cannotBeJudged(err error) error {
-	if a.ctx.Err() != nil && !errors.Is(err, verdict.ErrDoesNotHold) {
-		where := ""
-		if waited := new(fs.PathError); errors.As(err, &waited) && errors.Is(waited, context.Canceled) {
-			where = " while reading " + waited.Path
-		}
-		err = fmt.Errorf("interrupted by a signal%s, before the check was done: this is no finding about the record", where)
-	}
-	a.Complain(err)
-	return exitCannotBeKnown
-}
-
-// conclude prints a judgement and converts it to the exit code.
-func (a *app) conclude(j judge.Judgement) error {
-	holds := j.WriteText(a.stdout)
-	if j.Barred {
-		return a.cannotBeJudged(j.Err)
-	}
-	return a.verdict(j.Err, holds)
-}
-
-// verdict prints what holds, or that it does not, and converts it to the exit code.
-func (a *app) verdict(err error, holds string) error {
-	switch {
-	case err == nil:
-		fmt.Fprintln(a.stdout, holds)
-		return nil
-	case errors.Is(err, verdict.ErrCannotBeJudged), a.ctx.Err() != nil && !errors.Is(err, verdict.ErrDoesNotHold):
-		fmt.Fprintln(a.stdout, "CANNOT BE JUDGED")
-		return a.cannotBeJudged(err)
-	default:
-		fmt.Fprintln(a.stdout, "DOES NOT HOLD")
-		a.Complain(err)
-		return exitDoesNotHold
-	}
 }

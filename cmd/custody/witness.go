@@ -14,6 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -100,7 +101,7 @@ func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
 // tls returns nil without a certificate: then a proxy terminates TLS.
 func (c witnessServeCmd) tls() (*tls.Config, error) {
 	if (c.Cert == "") != (c.TLSKey == "") {
-		return nil, usageError{errors.New("--cert and --tls-key go together")}
+		return nil, command.Usage(errors.New("--cert and --tls-key go together"))
 	}
 	if c.Cert == "" {
 		return nil, nil
@@ -120,7 +121,7 @@ func (c witnessServeCmd) readers(a *app, h *host.Host, config *witness.Config) (
 		keys := slices.DeleteFunc(slices.Clone(config.Logs), func(v note.Verifier) bool { return v.Name() != name })
 		if !ok || len(keys) == 0 {
 			a.Close(&open)
-			return nil, usageError{fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)}
+			return nil, command.Usage(fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e))
 		}
 		if err := open.Add(a.ctx, monitor.WitnessStateFile(h.Monitors(), name), where, keys, a.Log); err != nil {
 			a.Close(&open)

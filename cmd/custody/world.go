@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redteam/offline"
 	"github.com/custody-project/custody/redteam/simnet"
@@ -31,7 +32,7 @@ func (c worldCmd) Run(a *app) (err error) {
 		c.Command = c.Command[1:]
 	}
 	if len(c.Command) == 0 {
-		return usageError{errors.New("give a command after --, such as: custody world -- custody run -- true")}
+		return command.Usage(errors.New("give a command after --, such as: custody world -- custody run -- true"))
 	}
 	h, err := a.home()
 	if err != nil {
