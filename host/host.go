@@ -18,6 +18,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -65,19 +66,26 @@ func Dir() (string, error) {
 
 // Open opens a home, and makes the directory if needed. A full disk is not an error here: a run can wait for space later. For a
 // directory that other users could change, the error has a Hint.
-func Open(dir string) (*Host, error) {
-	if err := CheckOwner(dir, 0o022); err != nil {
-		return nil, &unsafeHome{dir, err}
+func Open(dir string) (*Host, error) { return OpenShared(dir, "") }
+
+// OpenShared is like Open for a home whose settings, public keys, templates and registered projects are in another directory, shared, which
+// only an administrator can change. Empty: they are in dir.
+func OpenShared(dir, shared string) (*Host, error) {
+	l := Layout{Dir: dir, Shared: shared}
+	for _, d := range []string{dir, l.shared()} {
+		if err := CheckOwner(d, 0o022); err != nil {
+			return nil, &unsafeHome{d, err}
+		}
 	}
 	err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700)
 	if err != nil && !isFull(err) {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	config, err := loadConfig(dir)
+	config, err := loadConfig(l.shared())
 	if err != nil {
 		return nil, err
 	}
-	return &Host{Layout: Layout{dir}, config: config}, nil
+	return &Host{Layout: l, config: config}, nil
 }
 
 // unsafeHome is a $CUSTODY_HOME that other users could change.
@@ -113,6 +121,14 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Dir}, elem...)...)
 }
 
+// shared returns a path in the directory of what only an administrator changes.
+func (l Layout) shared(elem ...string) string {
+	return filepath.Join(append([]string{cmp.Or(l.Shared, l.Dir)}, elem...)...)
+}
+
+// keys returns a path in the directory of the signing key and the public keys.
+func (l Layout) keys(elem ...string) string { return l.shared(append([]string{"keys"}, elem...)...) }
+
 // Runs is the directory of the runs' logs.
 func (l Layout) Runs() string { return l.path("runs") }
 
@@ -126,10 +142,10 @@ func (l Layout) RunDir(run string) string {
 }
 
 // Templates is the directory of the templates.
-func (l Layout) Templates() string { return l.path("templates") }
+func (l Layout) Templates() string { return l.shared("templates") }
 
 // Blanks is the directory of the empty scratch disks that runs copy.
-func (l Layout) Blanks() string { return l.path("templates", "blank") }
+func (l Layout) Blanks() string { return l.shared("templates", "blank") }
 
 // Leases is the directory of notes about the leases at brokers that may outlive their process. A note suffices to
 // revoke the lease, not to use it.
@@ -148,7 +164,7 @@ func (l Layout) Serve() string { return l.path("serve") }
 func (l Layout) Views() string { return filepath.Join(l.Serve(), "views") }
 
 // Projects is the directory of the registered projects.
-func (l Layout) Projects() string { return l.path("projects") }
+func (l Layout) Projects() string { return l.shared("projects") }
 
 // Witness is the directory of this host as a witness: its key, and the checkpoints that it has seen.
 func (l Layout) Witness() string { return l.path("witness") }

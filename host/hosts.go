@@ -292,7 +292,7 @@ func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
 // ownStatements returns the statements about this host's keys, the current and the retired ones.
 func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	keys := []string{strings.TrimSpace(public)}
-	retired, err := hostkey.Retired(p.host.path("keys"))
+	retired, err := hostkey.Retired(p.host.keys())
 	if err != nil {
 		return nil, err
 	}

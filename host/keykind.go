@@ -86,7 +86,7 @@ func (ks Keys) Kept() string {
 // there is none.
 func (ks Keys) InClear() string {
 	k, _ := parseKeyKind(ks.host.config.Key)
-	path := ks.host.path("keys", hostkey.KeyFile)
+	path := ks.host.keys(hostkey.KeyFile)
 	if _, err := os.Lstat(path); err != nil || k.name == keyInFile {
 		return ""
 	}
@@ -95,7 +95,7 @@ func (ks Keys) InClear() string {
 
 // sourceOf returns the source of a key. It opens nothing yet.
 func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
-	dir := ks.host.path("keys")
+	dir := ks.host.keys()
 	switch k.name {
 	case keyInFile:
 		return hostkey.File(dir), nil
@@ -114,7 +114,7 @@ func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
 
 // publishedName returns the name of the key in host.pub; empty if there is none yet.
 func (k Keys) publishedName() string {
-	public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
+	public, err := regular.ReadFile(k.host.keys(hostkey.PublicFile))
 	if err != nil {
 		return ""
 	}

@@ -25,7 +25,7 @@ func (k Keys) Signing() (hostkey.Key, error) {
 	if err != nil {
 		return key, err
 	}
-	if retired, err := hostkey.IsRetired(k.host.path("keys"), key.Public); err != nil || !retired {
+	if retired, err := hostkey.IsRetired(k.host.keys(), key.Public); err != nil || !retired {
 		return key, err
 	}
 	source, err := k.keySource()
@@ -44,7 +44,7 @@ func (k Keys) Signing() (hostkey.Key, error) {
 func (k Keys) signingKey() (hostkey.Key, error) {
 	kind, _ := parseKeyKind(k.host.config.Key) // loadConfig has checked it
 	if kind.name == keyInFile {
-		return hostkey.File(k.host.path("keys")).Key(context.Background())
+		return hostkey.File(k.host.keys()).Key(context.Background())
 	}
 	return k.host.signing.key(k.host, kind)
 }
@@ -71,7 +71,7 @@ const failedFor = time.Second
 func (v *heldKey) key(h *Host, kind keyKind) (hostkey.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, _ := regular.ReadFile(h.path("keys", hostkey.PublicFile)) // if the file does not exist yet, the source is asked
+	public, _ := regular.ReadFile(h.keys(hostkey.PublicFile)) // if the file does not exist yet, the source is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
 	}
@@ -122,7 +122,7 @@ func (k Keys) keySource() (hostkey.Source, error) {
 // no key yet, it creates it.
 func (k Keys) Public() (string, error) {
 	if k.host.config.Key != "" && k.host.config.Key != keyInFile {
-		public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
+		public, err := regular.ReadFile(k.host.keys(hostkey.PublicFile))
 		if err == nil {
 			_, err = note.NewVerifier(strings.TrimSpace(string(public)))
 			return strings.TrimSpace(string(public)), err
@@ -136,7 +136,7 @@ func (k Keys) Public() (string, error) {
 }
 
 // Older returns this host's retired keys, and when each was retired, oldest first.
-func (k Keys) Older() ([]statement.Rotation, error) { return hostkey.Retired(k.host.path("keys")) }
+func (k Keys) Older() ([]statement.Rotation, error) { return hostkey.Retired(k.host.keys()) }
 
 // Of returns the public key that signed the first manifest of a run of this host: the current key, or one that was retired
 // since. For a run without manifests here it returns the current key.
@@ -197,7 +197,7 @@ func (k Keys) texts() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	rotations, err := hostkey.ReadRotations(k.host.path("keys"))
+	rotations, err := hostkey.ReadRotations(k.host.keys())
 	if err != nil {
 		return nil, err
 	}
@@ -294,14 +294,14 @@ func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) 
 	if was == now {
 		return nil, fmt.Errorf("the key is already stored in %s: omit --from to rotate it there", from)
 	}
-	if _, err := os.Stat(k.host.path("keys", hostkey.PublicFile)); err != nil {
+	if _, err := os.Stat(k.host.keys(hostkey.PublicFile)); err != nil {
 		return nil, fmt.Errorf("this host has no key yet that could sign for a new one: %w", err)
 	}
 	old, err := k.sourceOf(was)
 	if err != nil {
 		return nil, err
 	}
-	all, err := hostkey.ReadRotations(k.host.path("keys"))
+	all, err := hostkey.ReadRotations(k.host.keys())
 	if err != nil {
 		return nil, err
 	}
@@ -334,11 +334,11 @@ func (k Keys) drop(was, now keyKind, old hostkey.Source) error {
 // is making or left incomplete.
 func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 	for {
-		all, err := hostkey.ReadRotations(k.host.path("keys"))
+		all, err := hostkey.ReadRotations(k.host.keys())
 		if err != nil || k.logRotations(ctx) == nil || ctx.Err() != nil {
 			return all, errors.Join(err, ctx.Err())
 		}
-		if now, err := hostkey.ReadRotations(k.host.path("keys")); err != nil || len(now) == len(all) {
+		if now, err := hostkey.ReadRotations(k.host.keys()); err != nil || len(now) == len(all) {
 			return all, err // verification reports the missing one
 		}
 		// the key was rotated meanwhile, so the key that was read no longer signs for the log
@@ -347,7 +347,7 @@ func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 
 // logRotations enters the rotations that a process did not enter before it died.
 func (k Keys) logRotations(ctx context.Context) error {
-	rotations, err := hostkey.ReadRotations(k.host.path("keys"))
+	rotations, err := hostkey.ReadRotations(k.host.keys())
 	if err != nil || len(rotations) == 0 {
 		return err
 	}

@@ -1,7 +1,11 @@
 package host
 
 // Layout names the files and directories below $CUSTODY_HOME.
-type Layout struct{ Dir string }
+type Layout struct {
+	Dir string
+	// Shared is the directory of host.yaml, the signing key and the public keys, the templates and the registered projects; empty: Dir.
+	Shared string
+}
 
 // Keys are the host's signing key, its retired keys, and the signed statements of the rotations.
 type Keys struct{ host *Host }

@@ -29,6 +29,7 @@ type Host struct {
 
 // Spec is the sandbox that a run asks for.
 type Spec struct {
+	Project      string // the registered project that the run is of; empty: of none
 	Template     string
 	Tier         string // the tier that is required; empty: the best that works
 	Cold         bool   // boot the machine in place of restoring its snapshot

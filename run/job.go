@@ -181,6 +181,9 @@ func (j *Job) openSandbox(ctx context.Context) error {
 		Template: cmp.Or(j.o.Template, p.Template), Tier: required, Cold: j.o.Cold, CPUs: limits.CPUs, Memory: limits.Memory, Disk: limits.Disk,
 		DiskRate: limits.DiskRate, NetworkRate: limits.NetworkRate, HashOver: p.Record.Files.HashOver,
 	}
+	if j.o.Base != nil {
+		s.Project = j.o.Base.Project
+	}
 	from := j.o.Sandboxes
 	if from == nil {
 		from = &hostd.Host{Home: j.o.Home, Templates: j.o.Templates, Start: j.o.StartWorker}

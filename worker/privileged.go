@@ -49,16 +49,16 @@ const (
 	fileStdout          // of the steps
 	fileStderr          // of the steps
 	fileMessages        // receives what the worker's program prints itself
-	ownerFiles          // the number of files of the owner
+	OwnerFiles          // the number of files of the owner of the run
 
-	fileState = ownerFiles // of the machine, only if it is restored
+	fileState = OwnerFiles // of the machine, only if it is restored
 )
 
 // Assign gives the worker at the other end of a connection to a run: files are those that Begin and Recover get, and the state of the
 // machine if there is one.
 func Assign(ctx context.Context, c *privsep.Conn, files []*os.File) error {
-	if len(files) < ownerFiles {
-		return fmt.Errorf("%d files in place of %d", len(files), ownerFiles)
+	if len(files) < OwnerFiles {
+		return fmt.Errorf("%d files in place of %d", len(files), OwnerFiles)
 	}
 	_, err := c.Call(ctx, callAssign, none{}, nil, files...)
 	return err
@@ -70,7 +70,7 @@ type assigned chan []*os.File
 // handlers returns the call of Assign.
 func (a assigned) handlers() map[string]privsep.Handler {
 	return map[string]privsep.Handler{callAssign: func(_ context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
-		if len(files) != ownerFiles && len(files) != fileState+1 {
+		if len(files) != OwnerFiles && len(files) != fileState+1 {
 			return nil, nil, fmt.Errorf("an assignment with %d files", len(files))
 		}
 		select {

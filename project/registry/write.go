@@ -54,10 +54,10 @@ func (r Registry) store(v Version, text []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(r.file(v.Project, v.Number, textEnd), text, 0o600); err != nil {
+	if err := durable.Replace(r.file(v.Project, v.Number, textEnd), text, 0o644); err != nil {
 		return err
 	}
-	return durable.Replace(r.file(v.Project, v.Number, versionEnd), append(described, '\n'), 0o600)
+	return durable.Replace(r.file(v.Project, v.Number, versionEnd), append(described, '\n'), 0o644)
 }
 
 // Withdraw withdraws the version of a project that is in force, after a call of record.
@@ -86,12 +86,12 @@ func (r Registry) Withdraw(ctx context.Context, name string, by Change, record f
 		return v, err
 	}
 	v.Withdrawn = &by
-	return v, durable.Replace(r.file(name, v.Number, withdrawnEnd), append(text, '\n'), 0o600)
+	return v, durable.Replace(r.file(name, v.Number, withdrawnEnd), append(text, '\n'), 0o644)
 }
 
 // lock makes the registry's directory, if needed, locks it, and removes what a killed process left.
 func (r Registry) lock(ctx context.Context) (unlock func(), err error) {
-	err = os.Mkdir(r.Dir, 0o700)
+	err = os.Mkdir(r.Dir, 0o755)
 	if err == nil {
 		err = durable.SyncDir(filepath.Dir(r.Dir))
 	}
@@ -117,7 +117,7 @@ func (r Registry) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 func (r Registry) makeDir(name string) error {
-	if err := os.Mkdir(filepath.Join(r.Dir, name), 0o700); errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(r.Dir, name), 0o755); errors.Is(err, fs.ErrExist) {
 		return nil
 	} else if err != nil {
 		return err

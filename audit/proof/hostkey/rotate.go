@@ -271,7 +271,7 @@ func keepOld(dir string, old Key) error {
 }
 
 func makeDir(dir, name string) error {
-	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 		return err
 	}
 	return durable.SyncDir(dir)

@@ -1,0 +1,98 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/worker"
+)
+
+// Bounded makes sandboxes for processes that root does not trust: what a sandbox may do lies within a registered project, or, for a run
+// that is of none, within the defaults, which allow no egress.
+type Bounded struct{ Host *Host }
+
+// Open is like Host's, and refuses what exceeds the project.
+func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
+	base := project.Default()
+	if s.Project != "" {
+		r, err := registry.Registry{Dir: b.Host.Home.Projects()}.Current(s.Project)
+		if err != nil {
+			return nil, Details{}, err
+		}
+		base = r.File
+	}
+	if beyond := s.beyond(base, b.Host.Home.Config()); len(beyond) > 0 {
+		return nil, Details{}, fmt.Errorf("the sandbox exceeds the project %s: %s", base.Project, strings.Join(beyond, "; "))
+	}
+	policy, err := base.Policy()
+	if err != nil {
+		return nil, Details{}, err
+	}
+	sandbox, details, err := b.Host.Open(ctx, s, e)
+	if err != nil {
+		return nil, details, err
+	}
+	return &bounded{sandbox, policy}, details, nil
+}
+
+// beyond returns what s asks for beyond base.
+func (s Spec) beyond(base project.File, c host.Config) (list []string) {
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	l, required := base.Limits, c.Isolation.Require
+	rate := func(asked, limit int64) bool { return limit == 0 || asked > 0 && asked <= limit }
+	check(s.Template == base.Template, "template %q in place of %q", s.Template, base.Template)
+	check(required == "" && base.AllowsTier(s.Tier) || required != "" && s.Tier == required, "isolation %q", s.Tier)
+	check(s.CPUs > 0 && s.CPUs <= l.CPUs, "%d CPUs; at most %d", s.CPUs, l.CPUs)
+	check(s.Memory > 0 && s.Memory <= l.Memory, "%d bytes of memory; at most %d", s.Memory, l.Memory)
+	check(s.Disk > 0 && s.Disk <= l.Disk, "a disk of %d bytes; at most %d", s.Disk, l.Disk)
+	check(rate(s.DiskRate, l.DiskRate), "disk rate %d; at most %d", s.DiskRate, l.DiskRate)
+	check(rate(s.NetworkRate, l.NetworkRate), "network rate %d; at most %d", s.NetworkRate, l.NetworkRate)
+	check(s.HashOver >= 0 && s.HashOver <= base.Record.Files.HashOver, "files are hashed above %d bytes; the project says %d", s.HashOver, base.Record.Files.HashOver)
+	return list
+}
+
+// bounded is a sandbox whose policy lies within another one.
+type bounded struct {
+	worker.Sandbox
+	bound *netpolicy.Policy
+}
+
+// Begin implements worker.Sandbox.
+func (b *bounded) Begin(ctx context.Context, r worker.Identity, files []*os.File) error {
+	if err := b.check(r.Rules); err != nil {
+		return err
+	}
+	return b.Sandbox.Begin(ctx, r, files)
+}
+
+// SetPolicy implements worker.Sandbox.
+func (b *bounded) SetPolicy(ctx context.Context, rules []string) error {
+	if err := b.check(rules); err != nil {
+		return err
+	}
+	return b.Sandbox.SetPolicy(ctx, rules)
+}
+
+// check returns an error if the rules allow more than the bound.
+func (b *bounded) check(rules []string) error {
+	policy, err := worker.PolicyOf(rules)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range policy.Narrows(b.bound) {
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,219 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/worker"
+)
+
+// Opener makes sandboxes.
+type Opener interface {
+	Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error)
+}
+
+// Server makes sandboxes for other processes of Custody, over a unix socket (SOCK_SEQPACKET). Each connection has at most one sandbox,
+// which ends with it. Its fields are set before Serve.
+type Server struct {
+	Sandboxes Opener
+	Users     []int // uids whose processes may connect
+	Max       int   // number of connections; further ones are refused
+	// Calls are further calls that each connection can make.
+	Calls  map[string]privsep.Handler
+	Notice func(string) // gets what the administrator should know; called concurrently
+}
+
+// Serve accepts connections until ctx is done, then ends them and returns when nothing of them is left. It closes l.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	slots := make(chan struct{}, s.Max)
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if err := s.admit(c); err != nil {
+			s.Notice("a connection is refused: " + err.Error())
+			c.Close()
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+			serving.Go(func() {
+				defer func() { <-slots }()
+				s.serve(ctx, c)
+			})
+		default:
+			s.Notice(fmt.Sprintf("a connection is refused: there are %d", s.Max))
+			c.Close()
+		}
+	}
+}
+
+// admit returns an error if the process at the other end may not connect.
+func (s *Server) admit(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
+		return failed
+	}
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if !slices.Contains(s.Users, int(peer.Uid)) {
+		return fmt.Errorf("user %d (process %d) is not a user of this service", peer.Uid, peer.Pid)
+	}
+	return nil
+}
+
+// serve carries out the calls of a connection until it ends.
+func (s *Server) serve(ctx context.Context, socket *net.UnixConn) {
+	c := &client{server: s}
+	handlers := c.handlers()
+	for name, handler := range s.Calls {
+		handlers[name] = handler
+	}
+	c.conn = privsep.New(socket, handlers)
+	if err := errors.Join(c.conn.Run(ctx), c.close()); err != nil {
+		s.Notice(err.Error())
+	}
+}
+
+// client is a connection. Its sandbox is opened once.
+type client struct {
+	server *Server
+	conn   *privsep.Conn
+
+	mu      sync.Mutex // guards the fields below
+	opened  bool
+	sandbox worker.Sandbox // nil before it was made
+}
+
+// get returns the connection's sandbox.
+func (c *client) get() (worker.Sandbox, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sandbox == nil {
+		return nil, errors.New("there is no sandbox")
+	}
+	return c.sandbox, nil
+}
+
+// close ends the sandbox.
+func (c *client) close() error {
+	s, err := c.get()
+	if err != nil {
+		return nil
+	}
+	return s.Close()
+}
+
+// handlers returns the calls.
+func (c *client) handlers() map[string]privsep.Handler {
+	with := func(do func(context.Context, worker.Sandbox) (any, error)) privsep.Handler {
+		return handle(func(ctx context.Context, _ none) (any, error) {
+			s, err := c.get()
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, s)
+		})
+	}
+	return map[string]privsep.Handler{
+		callOpen: handle(c.open), callBegin: c.begin, callPolicy: c.policy, callRecover: c.recover,
+		callEnd:    with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.End() }),
+		callSigned: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return s.Signed(ctx) }),
+		callClose:  with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.Close() }),
+	}
+}
+
+// open makes the sandbox.
+func (c *client) open(ctx context.Context, s Spec) (any, error) {
+	c.mu.Lock()
+	before := c.opened
+	c.opened = true
+	c.mu.Unlock()
+	if before {
+		return nil, errors.New("the connection has had a sandbox")
+	}
+	report := func(name string, args any) { _, _ = c.conn.Call(ctx, name, args, nil) } // fails only when the client has ended
+	sandbox, details, err := c.server.Sandboxes.Open(ctx, s, Events{
+		Notice:  func(text string) { report(callNotice, text) },
+		Stalled: func(err error) { report(callStalled, err.Error()) },
+		Resumed: func() { report(callResumed, none{}) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sandbox = sandbox
+	return details, nil
+}
+
+// begin gives the sandbox to a run. The last file has the run's identity.
+func (c *client) begin(ctx context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
+	defer closeAll(files)
+	s, err := c.get()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(files) != worker.OwnerFiles+1 {
+		return nil, nil, fmt.Errorf("%d files in place of %d", len(files), worker.OwnerFiles+1)
+	}
+	var r worker.Identity
+	if err := privsep.FromMemory(files[worker.OwnerFiles], &r); err != nil {
+		return nil, nil, fmt.Errorf("the identity of the run: %w", err)
+	}
+	return none{}, nil, s.Begin(ctx, r, files[:worker.OwnerFiles])
+}
+
+// policy replaces the policy by the one in the only file.
+func (c *client) policy(ctx context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
+	defer closeAll(files)
+	s, err := c.get()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(files) != 1 {
+		return nil, nil, fmt.Errorf("%d files in place of one", len(files))
+	}
+	var rules []string
+	if err := privsep.FromMemory(files[0], &rules); err != nil {
+		return nil, nil, fmt.Errorf("the rules: %w", err)
+	}
+	return none{}, nil, s.SetPolicy(ctx, rules)
+}
+
+// recover starts a worker that closes the record.
+func (c *client) recover(ctx context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
+	defer closeAll(files)
+	s, err := c.get()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(files) != worker.OwnerFiles {
+		return nil, nil, fmt.Errorf("%d files in place of %d", len(files), worker.OwnerFiles)
+	}
+	return none{}, nil, s.Recover(ctx, files)
+}
