@@ -33,13 +33,20 @@ func Memory(name string, v any) (*os.File, error) {
 }
 
 // FromMemory decodes the value of a file that Memory returned, overwrites it and closes the file. The value must have no unknown fields.
-func FromMemory(f *os.File, into any) (err error) {
+func FromMemory(f *os.File, into any) error { return FromMemoryUpTo(MaxMemory, f, into) }
+
+// FromMemoryUpTo is FromMemory for a value of at most limit bytes.
+func FromMemoryUpTo(limit int64, f *os.File, into any) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
+	// Only a file in memory has seals. Another one could be of a file system that does not answer.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); err != nil {
+		return fmt.Errorf("the value is in no file in memory: %w", err)
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() || info.Size() > MaxMemory {
+	if !info.Mode().IsRegular() || info.Size() > limit {
 		return fmt.Errorf("a value of %d bytes in a file of type %s is not accepted", info.Size(), info.Mode().Type())
 	}
 	text := make([]byte, info.Size())

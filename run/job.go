@@ -54,6 +54,8 @@ type Options struct {
 
 	// Accept reports whether the user accepts what an untrusted project file asks for. nil: no.
 	Accept func(*Untrusted) bool
+	// Vetted is set if the caller itself limits what the project's file asks for: it needs no acceptance.
+	Vetted bool
 	// Attach is called before the first step, and returns what the steps are connected to. Its second result is
 	// called after the last step. nil: the steps have no input, and their output is only recorded.
 	Attach func() (Console, func())

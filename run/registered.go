@@ -44,31 +44,63 @@ func (e *Wider) Hint() string {
 // is the one that the file names, if that is registered. path is the project's file; if it is empty, it is the
 // registered one, else custody.yaml here, else none. Home and Notice must be set.
 func (o *Options) SetProject(ctx context.Context, name *string, path string) error {
-	o.File, o.Base = path, nil
+	source, err := ReadSource(ctx, name, path)
+	if err != nil {
+		return err
+	}
+	return o.SetSource(source)
+}
+
+// Source is where a run's project comes from.
+type Source struct {
+	Project *string // the registered project that the run is of; nil: the one that the file names, if that is registered
+	File    string  // path of the project's file
+	Text    []byte  // its contents; nil: there is no file
+	Unused  bool    // there is a custody.yaml that is not used
+}
+
+// ReadSource reads the project's file at path. If path is empty, that is none for a registered project, else custody.yaml here, if it exists.
+func ReadSource(ctx context.Context, name *string, path string) (s Source, err error) {
+	s = Source{Project: name, File: path}
+	if path == "" && name != nil {
+		_, err := os.Lstat(project.Name)
+		s.Unused = err == nil
+		return s, nil
+	}
+	if path == "" {
+		s.File = project.Name
+	}
+	s.Text, err = project.ReadFile(ctx, s.File)
+	if errors.Is(err, fs.ErrNotExist) && path == "" {
+		return s, nil
+	}
+	if s.Text == nil {
+		s.Text = []byte{}
+	}
+	return s, err
+}
+
+// SetSource is SetProject for a file that was read before.
+func (o *Options) SetSource(s Source) (err error) {
+	o.File, o.Base = s.File, nil
+	text, name := s.Text, s.Project
 	if name != nil {
 		base, err := registered(o.Home).Current(*name)
 		if err != nil {
 			return withList(err)
 		}
 		o.Base = &base
-		if path == "" {
+		if text == nil {
 			o.Project, o.File = base.File, base.Path
-			if _, err := os.Lstat(project.Name); err == nil {
+			if s.Unused {
 				o.Notice(fmt.Sprintf("%s here is not used: the run is of the registered project %s, version %d; --policy %[1]s narrows it", project.Name, *name, base.Number))
 			}
 			return nil
 		}
 	}
-	if o.File == "" {
-		o.File = project.Name
-	}
-	text, err := project.ReadFile(ctx, o.File)
-	if errors.Is(err, fs.ErrNotExist) && path == "" {
+	if text == nil {
 		o.Project = project.Default()
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	if o.Base == nil {
 		if o.Project, err = project.Parse(o.File, text); err != nil {

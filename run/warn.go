@@ -8,6 +8,15 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 )
 
+// Warnings returns a warning for each plain variable of the run whose value looks like a credential.
+func (o *Options) Warnings() ([]string, error) {
+	used := project.File{Env: slices.Concat(o.Project.Env, o.Env)}
+	if len(o.Command) == 0 {
+		used.Steps = o.Project.Steps
+	}
+	return EnvWarnings(o.File, used)
+}
+
 // EnvWarnings returns a warning for each plain variable of p, a project's file of that name, whose value looks like a credential.
 func EnvWarnings(file string, p project.File) (warnings []string, err error) {
 	vars := slices.Clone(p.Env)

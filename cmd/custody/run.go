@@ -1,25 +1,19 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
-	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/term"
 
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/doctor/remedy"
-	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service"
 )
 
 type runCmd struct {
@@ -41,11 +35,14 @@ type runCmd struct {
 }
 
 func (c runCmd) Run(a *app) error {
-	if err := run.RequireHost(); err != nil {
-		return err
-	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
+	}
+	if socket := service.Socket(os.Getenv); socket != "" {
+		return c.remote(a, socket)
+	}
+	if err := run.RequireHost(); err != nil {
+		return err
 	}
 	meters, err := a.meter(c.Metrics)
 	if err != nil {
@@ -71,7 +68,36 @@ func (c runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.finish(a, o.Home, res)
+	if c.JSON {
+		res.Err = errors.Join(res.Err, run.WriteRecords(a.stdout, o.Home.RunLogs(), res.ID))
+	}
+	if err := run.Prune(a.ctx, o.Home); err != nil {
+		a.Say(err.Error())
+	}
+	return c.finish(a, res)
+}
+
+// remote carries out the run through the service.
+func (c runCmd) remote(a *app, socket string) error {
+	switch {
+	case c.Trust:
+		return command.Usage(errors.New("--trust: the service does not need it; an administrator registers a project with `custody project apply`"))
+	case c.Metrics != "":
+		return command.Usage(errors.New("--metrics: the service has its own metrics"))
+	}
+	r := service.Request{Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Quiet: c.Quiet, JSON: c.JSON}
+	var err error
+	if r.Source, err = run.ReadSource(a.ctx, c.Project, c.Policy); err != nil {
+		return err
+	}
+	if r.Env, err = project.ParseVariables(c.Env, os.LookupEnv); err != nil {
+		return err
+	}
+	res, err := service.Run(a.ctx, socket, r, service.User{Notice: a.Say, Progress: a.Say, Problem: a.Complain, Attach: c.attach(a), Records: a.stdout})
+	if err != nil {
+		return err
+	}
+	return c.finish(a, res)
 }
 
 // attach returns a function that connects the caller's terminal to the run's steps.
@@ -116,11 +142,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if o.Env, err = project.ParseVariables(c.Env, os.LookupEnv); err != nil {
 		return o, err
 	}
-	used := project.File{Env: slices.Concat(o.Project.Env, o.Env)}
-	if len(c.Command) == 0 {
-		used.Steps = o.Project.Steps
-	}
-	warnings, err := run.EnvWarnings(o.File, used)
+	warnings, err := o.Warnings()
 	if err != nil {
 		return o, err
 	}
@@ -129,47 +151,21 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	return o, err
 }
 
-// finish prints the run's records, if requested, and prunes what host.yaml no longer keeps.
-func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
+// finish tells the user how the run ended.
+func (c runCmd) finish(a *app, res run.Result) error {
 	if res.Late != nil {
-		a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
-			strings.ReplaceAll(strings.TrimSpace(res.Late.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
+		a.Say(run.LateNotice(res.Late))
 		if h := remedy.Of(res.Late); h != "" {
 			a.Say("hint: " + h)
 		}
 	}
-	err := res.Err
-	if c.JSON {
-		err = errors.Join(err, printRecords(a.stdout, h.RunLogs(), res.ID))
-	}
-	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time limit for it at a run's end was reached; `custody prune` continues"))
-	defer cancel()
-	if _, err := h.Retention().Prune(brief, false); err != nil {
-		a.Say("retention did not finish: " + err.Error())
-	}
 	if !c.Quiet {
 		a.Say(fmt.Sprintf("run %s (%s): custody timeline %s", res.ID, res.Tier, res.ID))
 	}
-	if err != nil {
-		a.Complain(err)
+	if res.Err != nil {
+		a.Complain(res.Err)
 	}
 	return exitCode(res.ExitCode)
-}
-
-// pruneTime bounds retention at the end of a run.
-const pruneTime = time.Minute
-
-// printRecords writes the records in the run's log to w, one per line.
-func printRecords(w io.Writer, logs host.RunLogs, id string) error {
-	out := bufio.NewWriter(w)
-	for frame, err := range logs.Frames(id) {
-		if err != nil {
-			return fmt.Errorf("print the records: %w", err)
-		}
-		out.Write(frame.Body)
-		out.WriteByte('\n')
-	}
-	return out.Flush()
 }
 
 // panicked ends the program after a panic of its main goroutine, whose text may quote a secret value.

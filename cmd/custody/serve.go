@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/custody-project/custody/command"
@@ -15,6 +17,8 @@ import (
 	"github.com/custody-project/custody/replay/forms"
 	"github.com/custody-project/custody/replay/serve"
 	"github.com/custody-project/custody/replay/show"
+	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service"
 	"github.com/custody-project/custody/store"
 )
 
@@ -24,6 +28,8 @@ type serveCmd struct {
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
 	Link   time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
+	Socket string        `placeholder:"PATH" help:"Carry out the runs of users who connect to this unix socket; needs root."`
+	Group  string        `default:"custody" placeholder:"NAME" help:"The group whose members can connect to the socket."`
 	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Make the printed link open this run (or last)."`
 }
 
@@ -34,6 +40,11 @@ func (c serveCmd) Run(a *app) error {
 	case len(c.Key) > 0:
 		return command.Usage(errors.New("--key is for the file of a bundle"))
 	}
+	socket, err := c.openSocket(a)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
 	h, err := a.open()
 	if err != nil {
 		return err
@@ -45,7 +56,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := config.Check(); err != nil {
 		return err
 	}
-	run, err := c.target(a, h)
+	shown, err := c.target(a, h)
 	if err != nil {
 		return err
 	}
@@ -57,9 +68,27 @@ func (c serveCmd) Run(a *app) error {
 		return errors.Join(err, l.Close())
 	}
 	o.Log = a.Log
-	return serve.Host(a.ctx, h, l, serve.HostOptions{
-		Options: o, Run: run, Version: version(), CloseDead: func() { a.env().Tidy(a.ctx, h) },
-	})
+	page := func(ctx context.Context) error {
+		return serve.Host(ctx, h, l, serve.HostOptions{Options: o, Run: shown, Version: version(), CloseDead: func() { a.env().Tidy(a.ctx, h) }})
+	}
+	if socket == nil {
+		return page(a.ctx)
+	}
+	return (&service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain}).Beside(a.ctx, socket, page)
+}
+
+// openSocket opens the socket for users of this host, nil if there is to be none.
+func (c serveCmd) openSocket(a *app) (*service.Listener, error) {
+	if c.Socket == "" && !service.Inherits(os.Getenv) {
+		return nil, nil
+	}
+	if c.Idle > 0 {
+		return nil, command.Usage(errors.New("--idle: a service that carries out runs does not end by itself"))
+	}
+	if err := run.RequireHost(); err != nil {
+		return nil, err
+	}
+	return service.Listen(a.ctx, os.Getenv, c.Socket, c.Group)
 }
 
 // target returns the run that the login link opens; without an ID: none.

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
@@ -62,11 +58,5 @@ func (p trustPrompt) accept(no *run.Untrusted) bool {
 	if p.yes {
 		return true
 	}
-	if !term.IsTerminal(int(p.in.Fd())) || !console.IsTerminal(p.out) {
-		return false
-	}
-	p.say(no.Error())
-	fmt.Fprint(p.out, "custody: trust its present contents? [y/N] ")
-	line, err := bufio.NewReaderSize(p.in, 16).ReadString('\n')
-	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
+	return console.Confirm(p.in, p.out, func() { p.say(no.Error()) }, "custody: trust its present contents?")
 }

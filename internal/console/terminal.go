@@ -1,9 +1,12 @@
 package console
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"golang.org/x/term"
@@ -90,4 +93,15 @@ func (t *Terminal) Restore() {
 	close(t.stop)
 	<-t.done
 	t.undo()
+}
+
+// Confirm asks the user a question, after explain. It returns false unless in and out are a terminal.
+func Confirm(in *os.File, out io.Writer, explain func(), question string) bool {
+	if !term.IsTerminal(int(in.Fd())) || !IsTerminal(out) {
+		return false
+	}
+	explain()
+	fmt.Fprint(out, question+" [y/N] ")
+	line, err := bufio.NewReaderSize(in, 16).ReadString('\n')
+	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
 }

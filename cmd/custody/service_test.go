@@ -1,0 +1,237 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/service"
+)
+
+// someone is an ordinary user, whose group is that of the service's socket.
+const someone = 65534
+
+// served is a host with a service.
+type served struct {
+	user  *door // someone, who uses the service
+	admin *door // root, without it
+	serve *exec.Cmd
+}
+
+// newServed starts a service on a host that runs sandboxes with gVisor.
+func newServed(t *testing.T) *served {
+	t.Helper()
+	s := &served{admin: newGVisorDoor(t)}
+	s.admin.asks = true
+	dir := publicDir(t)
+	socket := filepath.Join(dir, "custody.sock")
+	user := *s.admin
+	s.user = &user
+	s.user.dir = filepath.Join(dir, "home")
+	if err := os.Mkdir(s.user.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(s.user.dir, someone, someone); err != nil {
+		t.Fatal(err)
+	}
+	s.user.env = []string{service.SocketEnv + "=" + socket}
+	s.user.launch = as(someone, someone)
+	s.start()
+	return s
+}
+
+// publicDir makes a directory that all users can reach.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "custody-service-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// as returns a function that starts programs as a user who is in one group only.
+func as(uid, gid uint32) func(*exec.Cmd) error {
+	return func(cmd *exec.Cmd) error {
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid, NoSetGroups: false}
+		return cmd.Start()
+	}
+}
+
+// socket returns the path of the service's socket.
+func (s *served) socket() string { return strings.TrimPrefix(s.user.env[0], service.SocketEnv+"=") }
+
+// start starts the service.
+func (s *served) start() {
+	s.admin.Helper()
+	var out screen
+	s.serve = s.admin.command("serve", "--listen", "127.0.0.1:0", "--socket", s.socket(), "--group", "nogroup")
+	s.serve.Stdout, s.serve.Stderr = &out, os.Stderr
+	s.admin.start(s.serve)
+	out.await(s.admin.T, "http://")
+	s.admin.Cleanup(s.stop)
+}
+
+// stop ends the service.
+func (s *served) stop() {
+	s.serve.Process.Signal(syscall.SIGTERM)
+	s.serve.Wait()
+}
+
+// front is a way to use the program: with the service or without it.
+type front struct {
+	*door
+	admin *door // the records are read there
+}
+
+// TestFronts: `custody run` does the same with the service, for an ordinary user, and without it.
+func TestFronts(t *testing.T) {
+	s := newServed(t)
+	direct := newGVisorDoor(t)
+	direct.asks = true
+	for name, f := range map[string]front{"direct": {direct, direct}, "service": {s.user, s.admin}} {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range []struct {
+				name string
+				do   func(*testing.T, front)
+			}{
+				{"output", frontOutput}, {"input", frontInput}, {"variables", frontVariables}, {"records", frontRecords}, {"signal", frontSignal},
+				{"terminal", frontTerminal}, {"cancelled", frontCancelled},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					d, admin := *f.door, *f.admin
+					d.T, admin.T = t, t
+					c.do(t, front{&d, &admin})
+				})
+			}
+		})
+	}
+}
+
+func frontOutput(t *testing.T, f front) {
+	said := f.must(3, "run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+	if said.stdout != "out\n" {
+		t.Errorf("standard output is %q", said.stdout)
+	}
+	f.contains(said.stderr, "err\n", "(gvisor): custody timeline r-")
+	if said = f.must(0, "run", "-q", "--", "true"); said.stdout+said.stderr != "" {
+		t.Errorf("it prints %q and %q", said.stdout, said.stderr)
+	}
+	f.admin.verified("last")
+}
+
+func frontInput(t *testing.T, f front) {
+	cmd := f.command("run", "-q", "--", "sh", "-c", "wc -c")
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 300_000))
+	if said := f.exited(0, f.finish(cmd)); strings.TrimSpace(said.stdout) != "300000" {
+		t.Errorf("it prints %q", said.stdout)
+	}
+}
+
+func frontVariables(t *testing.T, f front) {
+	f.env = append(f.env, "FROM=environment")
+	f.project("version: 1\nproject: mine\nenv: {OF: file}\nsteps: [{name: s, run: echo steps}]\n")
+	defer os.Remove(filepath.Join(f.dir, "custody.yaml"))
+	said := f.must(0, "run", "--env", "FROM", "--env", "GIVEN=a b", "--", "sh", "-c", `echo "$FROM,$GIVEN,$OF"`)
+	if said.stdout != "environment,a b,file\n" {
+		t.Errorf("it prints %q", said.stdout)
+	}
+	f.contains(said.stderr, "project file "+filepath.Join(f.dir, "custody.yaml"))
+	if said := f.must(0, "run", "-q"); said.stdout != "steps\n" {
+		t.Errorf("the steps print %q", said.stdout)
+	}
+	f.contains(f.must(125, "run", "--env", "PATH=/x", "--", "true").stderr, "PATH")
+}
+
+func frontRecords(t *testing.T, f front) {
+	said := f.must(0, "run", "-q", "--json", "--", "echo", "recorded")
+	all := decode[audit.Record](f.door, said.stdout)
+	if len(all) == 0 || all[0].Lifecycle == nil || said.stderr != "" {
+		t.Fatalf("%d records, and %q", len(all), said.stderr)
+	}
+	if own := f.admin.records(all[0].Run); len(own) != len(all) {
+		t.Errorf("it prints %d records; the timeline has %d", len(all), len(own))
+	}
+}
+
+func frontSignal(t *testing.T, f front) {
+	cmd := f.command("run", "--", "sh", "-c", "trap 'echo got it; exit 3' INT; echo ready; while :; do sleep 0.1; done")
+	var out, errs screen
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	f.start(cmd)
+	out.await(t, "ready")
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(out.String(), "got it") {
+		t.Errorf("exit code %d, %q, %q", code, out.String(), errs.String())
+	}
+}
+
+func frontCancelled(t *testing.T, f front) {
+	cmd := f.command("run", "--", "sh", "-c", "echo ready; sleep 1000")
+	var out, errs screen
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	f.start(cmd)
+	out.await(t, "ready")
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+	if run := f.admin.runs()[0]; string(run.Result) != "cancelled" || string(run.Status) != "sealed" {
+		t.Errorf("run is %s, %s", run.Status, run.Result)
+	}
+	f.admin.verified("last")
+}
+
+func frontTerminal(t *testing.T, f front) {
+	f.env = append(f.env, "TERM=vt100")
+	cmd := f.command("run", "--tty", "--", "bash", "-c", `
+		test -t 0 && test -t 1 && echo "a terminal: $TERM, $(stty size)"
+		trap 'echo "resized: $(stty size)"' WINCH
+		read -r line; echo "line: <$line>"
+		while :; do sleep 0.1; done`)
+	outer, inner, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outer.Close()
+	if err := pty.Setsize(outer, &pty.Winsize{Rows: 33, Cols: 101}); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner, inner, inner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	f.start(cmd)
+	inner.Close()
+	var shown screen
+	var reading sync.WaitGroup
+	reading.Go(func() { io.Copy(&shown, outer) })
+	shown.await(t, "a terminal: vt100, 33 101\r\n")
+	io.WriteString(outer, "typed\r")
+	shown.await(t, "line: <typed>")
+	if err := pty.Setsize(outer, &pty.Winsize{Rows: 50, Cols: 132}); err != nil {
+		t.Fatal(err)
+	}
+	shown.await(t, "resized: 50 132\r\n")
+	io.WriteString(outer, "\x03")
+	cmd.Wait()
+	reading.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d:\n%s", code, shown.String())
+	}
+}

@@ -1,0 +1,112 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/run"
+)
+
+// Client is a connection to the service.
+type Client struct {
+	*privsep.Conn
+	done chan error // the result of Run
+}
+
+// Dial connects to the service at path, which can make the calls that handlers returns; nil: none.
+func Dial(path string, handlers func(*privsep.Conn) map[string]privsep.Handler) (*Client, error) {
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, &Failure{fmt.Sprintf("the service: %v", err), dialAdvice(err)}
+	}
+	calls := map[string]privsep.Handler{}
+	client := &Client{Conn: privsep.New(c, calls), done: make(chan error, 1)}
+	if handlers != nil {
+		maps.Copy(calls, handlers(client.Conn))
+	}
+	go func() { client.done <- client.Run(context.Background()) }()
+	return client, nil
+}
+
+func dialAdvice(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "it serves the members of its socket's group, usually custody: have an administrator add you, then log in again"
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return "it is not running: have an administrator start it; " + SocketEnv + "=none does without it, as root"
+	}
+	return ""
+}
+
+// Close ends the connection, and waits.
+func (c *Client) Close() error {
+	c.Conn.Close()
+	return <-c.done
+}
+
+// lost explains an error of a call.
+func (c *Client) lost(err error, begun bool) error {
+	switch {
+	case !errors.Is(err, privsep.ErrClosed):
+		return err
+	case begun:
+		return &Failure{"the service ended before the run did: the run's record is closed as interrupted when the service starts again", "see the service's log"}
+	}
+	return &Failure{"the service ended the connection: it serves too many clients, or ends", "try again; see the service's log"}
+}
+
+// User is the client's side of a run.
+type User struct {
+	// Notice, Progress and Problem get what run.Options describes.
+	Notice, Progress func(string)
+	Problem          func(error)
+	// Attach is called before the first step, its second result after the last.
+	Attach func() (run.Console, func())
+	// Records gets the run's records, if the request asks for them.
+	Records io.Writer
+}
+
+// Run carries out a run through the service at path. An error means that no run began, or that the service has gone. If ctx is done,
+// the run is cancelled.
+func Run(ctx context.Context, path string, r Request, u User) (run.Result, error) {
+	var err error
+	if r.Source.File != "" {
+		if r.Source.File, err = filepath.Abs(r.Source.File); err != nil {
+			return run.Result{}, err
+		}
+	}
+	request, err := privsep.Memory("request", r)
+	if err != nil {
+		return run.Result{}, err
+	}
+	defer request.Close()
+	if info, err := request.Stat(); err != nil || info.Size() > maxRequest {
+		return run.Result{}, errors.Join(err, fmt.Errorf("the command and the project's file are larger than the %d MiB that the service takes", maxRequest>>20))
+	}
+	a := &attachment{user: u}
+	c, err := Dial(path, a.handlers)
+	if err != nil {
+		return run.Result{}, err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		_, _ = c.Call(context.Background(), callCancel, cancelCall{context.Cause(ctx).Error()}, nil)
+	})
+	defer stop()
+	var o outcome
+	_, err = c.Call(context.WithoutCancel(ctx), callRun, none{}, &o, request)
+	closed := c.Close()
+	begun := a.end()
+	if err != nil {
+		return run.Result{}, errors.Join(c.lost(err, begun), closed)
+	}
+	return o.result()
+}

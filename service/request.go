@@ -1,0 +1,124 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/internal/console"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
+)
+
+// Request is what a client asks for: the flags of `custody run`, and the project's file.
+type Request struct {
+	Source    run.Source
+	Command   []string
+	Secrets   []string
+	Env       []project.Variable
+	Template  string
+	Isolation string
+	Cold      bool
+	Quiet     bool // no messages about progress
+	JSON      bool // records in place of output
+}
+
+// maxRequest bounds a request in bytes, maxPath a path in it.
+const (
+	maxRequest = 4 << 20
+	maxPath    = 4096
+)
+
+// readRequest returns the request in the only file of a call.
+func readRequest(files []*os.File) (r Request, err error) {
+	if len(files) != 1 {
+		for _, f := range files {
+			f.Close()
+		}
+		return r, fmt.Errorf("the call has %d descriptors", len(files))
+	}
+	if err := privsep.FromMemoryUpTo(maxRequest, files[0], &r); err != nil {
+		return r, fmt.Errorf("the request: %w", err)
+	}
+	return r, r.check()
+}
+
+// check returns an error for what no client sends.
+func (r *Request) check() error {
+	if p := r.Source.Project; p != nil && !project.ValidName(*p) {
+		return fmt.Errorf("%.80q cannot be the name of a project", *p)
+	}
+	if err := checkPath(r.Source.File); err != nil && (r.Source.Text != nil || r.Source.File != "") {
+		return fmt.Errorf("the project's file: %w", err)
+	}
+	for _, list := range [][]string{r.Command, r.Secrets} {
+		if slices.ContainsFunc(list, func(s string) bool { return strings.ContainsRune(s, 0) }) {
+			return errors.New("an argument has a NUL")
+		}
+	}
+	return nil
+}
+
+func checkPath(path string) error {
+	if !filepath.IsAbs(path) || len(path) > maxPath || console.Clean(path) != path {
+		return fmt.Errorf("%.80q is no absolute path without control characters", path)
+	}
+	return nil
+}
+
+// variables returns the plain variables, which are checked again.
+func (r *Request) variables() ([]project.Variable, error) {
+	var list []string
+	for _, v := range r.Env {
+		list = append(list, v.String())
+	}
+	return project.ParseVariables(list, func(string) (string, bool) { return "", false })
+}
+
+// Beyond means that a run of no registered project asks for more than the defaults.
+type Beyond struct {
+	what   string
+	beyond []string
+}
+
+// Error implements error.
+func (e *Beyond) Error() string {
+	list := slices.Clone(e.beyond)
+	for i, line := range list {
+		list[i] = console.Clean(line)
+	}
+	return fmt.Sprintf("%s asks for more than a run of no registered project gets through the service:\n  %s", e.what, strings.Join(list, "\n  "))
+}
+
+// Hint returns what to do about it.
+func (e *Beyond) Hint() string {
+	return "an administrator can register the project: custody project apply FILE; then its runs need no more"
+}
+
+// limit returns an error if a run of no registered project asks for more than the defaults.
+func (r *Request) limit(o *run.Options) error {
+	if o.Base != nil {
+		return nil
+	}
+	e := &Beyond{what: "the command line"}
+	base := project.Default()
+	if o.Template != "" && o.Template != base.Template {
+		e.beyond = append(e.beyond, fmt.Sprintf("--template %s; the default is %s", o.Template, base.Template))
+	}
+	if r.Source.Text != nil {
+		base.Project, e.what = o.Project.Project, o.File
+		_, beyond, err := base.Narrow(o.File, r.Source.Text)
+		if err != nil {
+			return err
+		}
+		e.beyond = append(e.beyond, beyond...)
+	}
+	if len(e.beyond) > 0 {
+		return e
+	}
+	return nil
+}
