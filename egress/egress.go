@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -129,9 +128,6 @@ func opened(p *netpolicy.Policy) []string {
 	}
 	return names
 }
-
-// Tap returns the sandbox's end of the connection.
-func (n *Network) Tap() *os.File { return n.fence.Tap() }
 
 // Trust returns the CA certificate of the gateway, as PEM, which the guest must trust. It is nil if no rule opens TLS.
 func (n *Network) Trust() []byte {

@@ -33,15 +33,19 @@ func RunContainer(ctx context.Context) error {
 	if err := channel.SendReady(port); err != nil {
 		return fmt.Errorf("report to the host: %w", err)
 	}
-	wake, err := channel.AwaitWake(port)
-	if err == nil {
-		err = liveInContainer(ctx, port, st, wake)
+	if _, err := channel.AwaitWake(port); err != nil {
+		return err
 	}
-	if err != nil {
-		channel.SendAwake(port, channel.Awake{Error: err.Error()})
-		return fmt.Errorf("wake: %w", err)
+	server := channel.NewServer(st.block, openWorkspace, mark)
+	// The sentry's clock and randomness are the host's: nothing has been restored.
+	server.Identify = func(_ context.Context, id channel.Identity) error {
+		limits, err := st.assume(id)
+		if err != nil {
+			return err
+		}
+		return st.block.Open(limits, id.Hostname, nil)
 	}
-	return nil
+	return serve(ctx, port, server)
 }
 
 // bootContainer prepares the resources of the cells.
@@ -140,26 +144,6 @@ func prepareContainerRoot() error {
 		}
 	}
 	return nil
-}
-
-// liveInContainer applies the wake and serves the host until the channel ends. The sentry's clock and
-// randomness are the host's: nothing has been restored.
-func liveInContainer(ctx context.Context, port hostPort, st *stage, w channel.Wake) error {
-	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
-		return fmt.Errorf("set the host name %q: %w", w.Hostname, err)
-	}
-	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
-		return err
-	}
-	if len(w.Trust) > 0 {
-		if err := st.trustFiles.add(w.Trust); err != nil {
-			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
-		}
-	}
-	server := channel.NewServer(st.block, openWorkspace, nil)
-	server.Flush = mark
-	server.Run = w.Run
-	return serve(ctx, port, server, st.block.Open(st.limits(w.Limits), w.Hostname, nil))
 }
 
 // mark makes a socket, which the host observes: if it does not, gVisor has dropped messages about what happened before.

@@ -1,12 +1,13 @@
 // Package guest is the first process of the VM (init): it boots the guest, waits for the
-// snapshot, applies the host's Wake message, and runs the steps.
+// snapshot, wakes, becomes the sandbox of one run, and runs its steps.
 //
 //	boot --> sensors loaded --> cells prepared, warm-up --> READY --> waits for Wake   <- a snapshot is taken here
-//	                                                               |
-//	                    clock, randomness, identity, disk, limits <-+           <- once, after each restore
+//	                                                                      |
+//	    Awake sent, serves the channel: rehearsals only <-----------------+            <- after each restore
 //	          |
+//	          | Identity, once
 //	          v
-//	     Awake sent -->  serves the channel --> channel ended --> power off
+//	    clock, randomness, host name, limits, certificate, sensors started --> steps --> channel ended --> power off
 //
 // No step can stop it: it runs in a control group with
 // separate memory and most of the CPU's weight, outside every cell's
@@ -71,52 +72,46 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	if err != nil {
 		return err
 	}
-	wake, err := port.awaitWake()
+	if _, err := port.awaitWake(); err != nil {
+		return err
+	}
+	if st == nil {
+		const reason = "this VM was booted without a scratch disk, for inspection only"
+		channel.SendAwake(port, channel.Awake{Error: reason})
+		return errors.New("wake: " + reason)
+	}
+	server := channel.NewServer(st.block, openWorkspace, nil)
+	server.Drain = cell.DrainPages
+	server.Identify = func(ctx context.Context, id channel.Identity) error { return identify(ctx, server, s, st, id) }
+	return serve(ctx, port, server)
+}
+
+// identify makes the guest the sandbox of a run. It renews the randomness first: nothing of the run has begun.
+func identify(ctx context.Context, server *channel.Server, s Sensor, st *stage, id channel.Identity) error {
+	if err := renew(id, st.random); err != nil {
+		return err
+	}
+	limits, err := st.assume(id)
 	if err != nil {
 		return err
 	}
-	if err := live(ctx, port, s, st, wake); err != nil {
-		channel.SendAwake(port, channel.Awake{Error: err.Error()})
-		return fmt.Errorf("wake: %w", err)
-	}
-	return nil
-}
-
-// live applies the wake and serves the host until the channel ends.
-func live(ctx context.Context, port hostPort, s Sensor, st *stage, w channel.Wake) error {
-	if st == nil {
-		return errors.New("this VM was booted without a scratch disk, for inspection only")
-	}
-	if err := renew(w, st.random); err != nil {
-		return err
-	}
-	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
-		return err
-	}
-	if len(w.Trust) > 0 {
-		if err := st.trustFiles.add(w.Trust); err != nil {
-			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
-		}
-	}
-	limits := st.limits(w.Limits)
-	server := channel.NewServer(st.block, openWorkspace, nil)
-	server.Run, server.Drain = w.Run, cell.DrainPages
-	if !w.Sensor {
-		return serve(ctx, port, server, st.block.Open(limits, w.Hostname, nil))
+	if !id.Sensor {
+		return st.block.Open(limits, id.Hostname, nil)
 	}
 	server.Flush = s.Flush
-	set := sensor.Settings{Boot: w.MachineID, Run: w.Run, Cookie: binary.LittleEndian.Uint64(w.Entropy[entropyForKernel:]), HashOver: w.Files.HashOver, ReadOver: w.Files.ReadOver}
+	set := sensor.Settings{
+		Boot: id.MachineID, Run: id.Run, Cookie: binary.LittleEndian.Uint64(id.Entropy[entropyForKernel:]),
+		HashOver: id.Files.HashOver, ReadOver: id.Files.ReadOver,
+	}
 	if err := s.Start(ctx, set, server.Emit); err != nil {
 		return fmt.Errorf("start the sensors: %w", err)
 	}
-	return serve(ctx, port, server, st.block.Open(limits, w.Hostname, s))
+	return st.block.Open(limits, id.Hostname, s)
 }
 
-func serve(ctx context.Context, port hostPort, server *channel.Server, err error) error {
-	if err != nil {
-		return err
-	}
-	if err := channel.SendAwake(port, channel.Awake{OK: true, Time: now()}); err != nil {
+// serve serves the host until the channel ends.
+func serve(ctx context.Context, port hostPort, server *channel.Server) error {
+	if err := channel.SendAwake(port, channel.Awake{OK: true}); err != nil {
 		return err
 	}
 	log.Print(server.Serve(ctx, port))

@@ -155,6 +155,22 @@ func (st *stage) openIdentity() (err error) {
 	return st.writeIdentity("localhost", strings.Repeat("0", 32))
 }
 
+// assume gives the cells the run's host name, machine-id and certificate, and returns its limits.
+func (st *stage) assume(id channel.Identity) (l cell.Limits, err error) {
+	if err := unix.Sethostname([]byte(id.Hostname)); err != nil {
+		return l, fmt.Errorf("set the host name %q: %w", id.Hostname, err)
+	}
+	if err := st.writeIdentity(id.Hostname, id.MachineID); err != nil {
+		return l, err
+	}
+	if len(id.Trust) > 0 {
+		if err := st.trustFiles.add(id.Trust); err != nil {
+			return l, fmt.Errorf("have the cells trust the host's certificates: %w", err)
+		}
+	}
+	return st.limits(id.Limits), nil
+}
+
 func (st *stage) writeIdentity(hostname, machineID string) error {
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + hostname + "\n"
 	for i, content := range []string{hostname + "\n", hosts, machineID + "\n"} {
@@ -211,13 +227,12 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 	host, guest := net.Pipe()
 	served := make(chan error, 1)
 	server := channel.NewServer(block, openWorkspace, nil)
-	server.Run = "rehearsal"
 	go func() {
 		served <- func() error {
 			if _, err := channel.AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := channel.SendAwake(guest, channel.Awake{OK: true, Time: now()}); err != nil {
+			if err := channel.SendAwake(guest, channel.Awake{OK: true}); err != nil {
 				return err
 			}
 			return server.Serve(ctx, guest)
@@ -231,18 +246,21 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 
 // play is the host's side of the warm-up.
 func play(ctx context.Context, host net.Conn, server *channel.Server) error {
-	wake := channel.Wake{Run: "rehearsal", Time: now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "localhost"}
-	client, err := channel.Connect(ctx, host, wake, nil)
+	client, err := channel.Connect(ctx, host, channel.Wake{}, nil)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	id := channel.Identity{Run: "rehearsal", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "localhost"}
+	if err := client.Identify(ctx, id); err != nil { // the server applies none
+		return err
+	}
 	for _, argv := range [][]string{
 		{"true"}, {"sh", "-c", "cat /dev/null | true"}, {"python3", "-B", "-c", "import os, sys, json"}, {"git", "--version"},
 	} {
 		for range 2 {
 			err = errors.Join(err, perform(ctx, client, channel.Command{Argv: argv}))
-			e := audit.Event{Kind: audit.KindExit, Time: now(), Exit: &audit.Exit{}, Guest: &audit.GuestTime{Time: now()}}
+			e := audit.Event{Kind: audit.KindExit, Time: time.Now(), Exit: &audit.Exit{}, Guest: &audit.GuestTime{Time: time.Now()}}
 			err = errors.Join(err, server.Emit(ctx, &e))
 		}
 	}

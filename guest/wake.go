@@ -17,18 +17,13 @@ const initReserve = 96 << 20
 // leastMemory is the minimum memory of cells, however small the VM is.
 const leastMemory = 64 << 20
 
-func now() time.Time { return time.Now().UTC() }
-
 // renew replaces the state that all restores of a snapshot would otherwise share.
-func renew(w channel.Wake, random int) error {
-	if err := setClock(w.Time); err != nil {
+func renew(id channel.Identity, random int) error {
+	if err := setClock(id.Time); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
-	if err := stir(random, w.Entropy); err != nil {
+	if err := stir(random, id.Entropy); err != nil {
 		return fmt.Errorf("renew the randomness: %w", err)
-	}
-	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
-		return fmt.Errorf("set the host name %q: %w", w.Hostname, err)
 	}
 	return nil
 }
@@ -38,7 +33,7 @@ func setClock(t time.Time) error {
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
 }
 
-// entropyForKernel is how much of a wake's 64 bytes of entropy the kernel gets; the rest is the sensor's cookie.
+// entropyForKernel is how much of an identity's 64 bytes of entropy the kernel gets; the rest is the sensor's cookie.
 const entropyForKernel = 56
 
 // stir credits the entropy to the kernel's generator and makes it reseed

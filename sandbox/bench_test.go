@@ -56,13 +56,13 @@ func restore(b *testing.B, sensor bool) *machine {
 		img.Close()
 	})
 	check(b, m.vm.Thaw(ctx))
-	wake := channel.Wake{
-		Run: "r-bench", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "bench",
-		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
-		Files: channel.FileSettings{ReadOver: 8 << 20}, Sensor: sensor,
-	}
-	m.guest, err = channel.Connect(ctx, m.vm.Channel(), wake, func(context.Context, *audit.Event) error { m.events++; return nil })
+	m.guest, err = channel.Connect(ctx, m.vm.Channel(), vmtest.Wake(), func(context.Context, *audit.Event) error { m.events++; return nil })
 	check(b, err)
+	check(b, m.guest.Identify(ctx, channel.Identity{
+		Run: "r-bench", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "bench",
+		Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
+		Files:  channel.FileSettings{ReadOver: 8 << 20}, Sensor: sensor,
+	}))
 	return m
 }
 

@@ -21,8 +21,8 @@ func (v lateVM) Err() error            { return errors.New("signal: killed") }
 func TestLateEnd(t *testing.T) {
 	v := lateVM{done: make(chan struct{})}
 	time.AfterFunc(500*time.Millisecond, func() { close(v.done) })
-	s := &Sandbox{vm: v}
-	if err := s.diagnose(errors.New("EOF")); !errors.Is(err, ErrVMDied) {
+	w := &Warm{vm: v}
+	if err := w.diagnose(errors.New("EOF")); !errors.Is(err, ErrVMDied) {
 		t.Errorf("%v", err)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/custody-project/custody/vmm"
 )
 
-// startHold is the reason why a restored VM is frozen at its start.
-const startHold = "start"
-
 // freezeTimeout bounds the freezing of a VM. A VM that does not freeze in time is destroyed.
 const freezeTimeout = 5 * time.Second
 
@@ -38,15 +35,10 @@ type holds struct {
 	free     chan struct{} // closed while nothing holds the VM
 }
 
-// newHolds returns the holds of a VM that was just started: startHold if it is
-// frozen, otherwise none.
-func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
+// newHolds returns the holds of a VM that runs: none.
+func newHolds(vm vmm.VM, r Recorder, notice func(string)) *holds {
 	h := &holds{vm: vm, recorder: r, notice: notice, free: make(chan struct{})}
-	if frozen {
-		h.reasons = []string{startHold}
-	} else {
-		close(h.free)
-	}
+	close(h.free)
 	return h
 }
 
@@ -138,17 +130,15 @@ func (h *holds) release(ctx context.Context, reason string) error {
 		h.reasons = slices.Delete(h.reasons, i, i+1)
 		return nil
 	}
-	if reason != startHold {
-		now := time.Now().UTC()
-		var err error
-		if !h.recorded {
-			err = h.record(ctx, "freeze", reason, h.since, 0)
-		}
-		if err := errors.Join(err, h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
-			return err
-		}
-		h.recorded = false
+	now := time.Now().UTC()
+	var err error
+	if !h.recorded {
+		err = h.record(ctx, "freeze", reason, h.since, 0)
 	}
+	if err := errors.Join(err, h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
+		return err
+	}
+	h.recorded = false
 	h.reasons = h.reasons[:0]
 	close(h.free)
 	return h.vm.Thaw(ctx)

@@ -19,12 +19,12 @@ type observation struct {
 // byHost reports whether the driver observes the sandbox.
 func (o observation) byHost() bool { return o.driver != nil }
 
-// run calls event for each event until the sandbox ends.
-func (o observation) run(ctx context.Context, event func(context.Context, *audit.Event) error) error {
+// beginRun makes the driver report what happens from now on, as events of the run.
+func (o observation) beginRun(ctx context.Context, r vmm.Observed) error {
 	if !o.byHost() {
 		return nil
 	}
-	if err := o.driver.Observe(ctx, event); err != nil {
+	if err := o.driver.BeginRun(ctx, r); err != nil {
 		return fmt.Errorf("observe the sandbox: %w", err)
 	}
 	return nil

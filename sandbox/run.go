@@ -72,10 +72,10 @@ type timeout struct{}
 func (timeout) Error() string        { return "limits.time was reached" }
 func (timeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Run records the start, starts a sandbox, runs the steps of the plan
+// Run records the start, takes a sandbox from start, runs the steps of the plan
 // until one fails, and records the end. It calls ready with the sandbox
-// before the guest runs. It does not close the record.
-func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) Result {
+// before the guest has an identity. It does not close the record.
+func Run(ctx context.Context, start func(context.Context) (*Warm, error), parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) Result {
 	began := time.Now()
 	keep := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, plan.Time, ErrTimeout)
@@ -83,7 +83,7 @@ func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready f
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 
-	res, err := carryOut(ctx, abort, parts, settings, plan, ready)
+	res, err := carryOut(ctx, abort, start, parts, settings, plan, ready)
 	res.Err = err
 	res.Status = audit.StatusDone
 	if res.Err != nil {
@@ -119,48 +119,37 @@ func (w Wait) events() [2]audit.Event {
 	return [2]audit.Event{freeze, thaw}
 }
 
-// carryOut starts the VM while the run's start becomes durable. The
-// guest runs only after that.
-func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (res Result, err error) {
-	type started struct {
-		sb  *Sandbox
-		err error
-	}
+// carryOut takes the sandbox while the run's start becomes durable. The
+// guest gets its identity only after that.
+func carryOut(ctx context.Context, abort context.CancelCauseFunc, start func(context.Context) (*Warm, error), parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (res Result, err error) {
 	if parts.Network == nil {
 		parts.Network = unplugged{}
 	}
 	defer parts.Network.End()
-	start := plan.Facts
-	start.Phase = audit.PhaseStart
-	for _, s := range plan.Steps {
-		start.Steps = append(start.Steps, s.Name)
-	}
-	seq, err := parts.Recorder.Post(ctx, runEvent(&start))
-	if err != nil {
-		return res, fmt.Errorf("record the start: %w", err)
-	}
-	for _, w := range plan.Waits {
-		for _, ev := range w.events() {
-			if seq, err = parts.Recorder.Post(ctx, ev); err != nil {
-				return res, fmt.Errorf("record the start: %w", err)
-			}
-		}
+	type started struct {
+		warm *Warm
+		err  error
 	}
 	vm := make(chan started, 1)
 	go func() {
-		sb, err := Start(ctx, parts, settings, abort)
-		vm <- started{sb, err}
+		w, err := start(ctx)
+		vm <- started{w, err}
 	}()
-	durable := parts.Recorder.Sync(ctx, seq)
+	unrecorded := recordStart(ctx, parts.Recorder, plan)
 	s := <-vm
 	if s.err != nil {
 		return res, s.err
 	}
-	defer func() { err = errors.Join(err, s.sb.Close(context.WithoutCancel(ctx))) }()
-	if durable != nil {
-		return res, fmt.Errorf("record the start: %w", durable)
+	keep := context.WithoutCancel(ctx)
+	if unrecorded != nil {
+		return res, errors.Join(fmt.Errorf("record the start: %w", unrecorded), s.warm.Close(keep))
 	}
-	ready(s.sb)
+	sb, err := s.warm.Assign(ctx, parts, settings, abort)
+	if err != nil {
+		return res, errors.Join(err, s.warm.Close(keep))
+	}
+	defer func() { err = errors.Join(err, sb.Close(keep)) }()
+	ready(sb)
 	// The guest's network interface is down until Begin has returned. The first step waits for that.
 	var opening sync.WaitGroup
 	var unopened error
@@ -170,11 +159,33 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, s
 		opening.Wait()
 		return unopened
 	}
-	return s.sb.steps(ctx, plan, opened)
+	return sb.steps(ctx, plan, opened)
+}
+
+// recordStart records the start of the run, and returns when it is durable.
+func recordStart(ctx context.Context, r Recorder, plan Plan) error {
+	start := plan.Facts
+	start.Phase = audit.PhaseStart
+	for _, s := range plan.Steps {
+		start.Steps = append(start.Steps, s.Name)
+	}
+	events := []audit.Event{runEvent(&start)}
+	for _, w := range plan.Waits {
+		pair := w.events()
+		events = append(events, pair[:]...)
+	}
+	var seq uint64
+	for _, ev := range events {
+		var err error
+		if seq, err = r.Post(ctx, ev); err != nil {
+			return err
+		}
+	}
+	return r.Sync(ctx, seq)
 }
 
 func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (res Result, err error) {
-	if err := s.Wake(ctx); err != nil {
+	if err := s.Identify(ctx); err != nil {
 		return res, err
 	}
 	if err := opened(); err != nil {
@@ -183,7 +194,7 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 	files := copier{s.guest, s.parts.Recorder, s.parts.Notice, s.parts.Progress}
 	if plan.In.Source != nil {
 		if err := files.in(ctx, plan.In); err != nil {
-			return res, s.diagnose(fmt.Errorf("copy %s in: %w", plan.In.Dir, err))
+			return res, s.warm.diagnose(fmt.Errorf("copy %s in: %w", plan.In.Dir, err))
 		}
 	}
 	for _, step := range plan.Steps {
@@ -205,7 +216,7 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 	}
 	if plan.Out.Destination != nil {
 		if err := files.out(ctx, plan.Out); err != nil {
-			return Result{}, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out.Dir, err))
+			return Result{}, s.warm.diagnose(fmt.Errorf("copy to %s: %w", plan.Out.Dir, err))
 		}
 	}
 	return res, nil

@@ -1,6 +1,6 @@
-// Package sandbox runs the steps of a run in a VM and records them: it
-// starts the VM, wakes the guest, runs the steps, and freezes the VM while
-// the record cannot be written.
+// Package sandbox runs the steps of a run in a VM and records them. A sandbox begins as a Warm one: a VM that runs,
+// with a guest that is awake and belongs to no run. With an identity it becomes the Sandbox of one run, which runs the steps, and
+// freezes the VM while the record cannot be written.
 package sandbox
 
 import (
@@ -8,8 +8,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -30,8 +28,7 @@ type Recorder interface {
 
 // Network connects the sandbox to the outside. It drops all packets before Begin.
 type Network interface {
-	// Tap is the machine's TAP (see vmm.Machine), and Trust the certificate that the guest must trust (PEM), if any.
-	Tap() *os.File
+	// Trust is the certificate that the guest must trust (PEM), if any.
 	Trust() []byte
 	// Begin records the policy and allows the connections that it permits.
 	Begin(ctx context.Context) error
@@ -45,12 +42,8 @@ type Network interface {
 	End()
 }
 
-// Parts are what a sandbox needs. The caller closes them; the sandbox
-// owns only the VM that it starts.
+// Parts are what a sandbox needs for a run. The caller closes them.
 type Parts struct {
-	Driver   vmm.Driver
-	Image    vmm.Image
-	Scratch  *os.File
 	Network  Network // nil: the machine's network interface is not connected
 	Secrets  Secrets // nil: steps cannot have secrets
 	Recorder Recorder
@@ -61,7 +54,7 @@ type Parts struct {
 	Progress func(string)
 }
 
-// Settings are the ID and the limits of a sandbox.
+// Settings are the ID and the limits of a run, and the shape of its sandbox.
 type Settings struct {
 	Run         string
 	CPUs        int
@@ -77,14 +70,15 @@ type Settings struct {
 
 // Sandbox is a running VM with its record.
 //
-//	       Open                              Close
-//	-------------> awake --Step--> busy ----------------> gone
-//	                 ^               |                     ^
-//	                 +---------------+                     |
-//	                   command ended         the VM died: ErrVMDied
+//	  Assign               Identify                              Close
+//	-----------> assigned -----------> ready --Step--> busy ----------------> gone
+//	                                     ^               |                     ^
+//	                                     +---------------+                     |
+//	                                       command ended         the VM died: ErrVMDied
 //
 // In each of these states it is frozen while there is any hold (see holds).
 type Sandbox struct {
+	warm     *Warm
 	parts    Parts
 	settings Settings
 	vm       vmm.VM
@@ -108,79 +102,60 @@ type Sandbox struct {
 // ErrVMDied means that the VM ended although Close was not called.
 var ErrVMDied = vmm.ErrDied
 
-// wakeTimeout bounds the guest's handshake, which takes some 10 ms.
-const wakeTimeout = 30 * time.Second
-
-// Start starts the VM. Wake then makes the guest usable; until then a restored VM is frozen.
-// The sandbox calls abort with the reason when the run must end.
-func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {
-	began := time.Now()
-	vm, err := p.Driver.Start(ctx, vmm.Machine{
-		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(), HashOver: s.Files.HashOver,
-		DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,
-	})
-	if err != nil {
-		return nil, err
+// Assign makes a warm sandbox that of a run, and records its VM. Identify then makes it usable. After an error, the caller
+// closes w. The sandbox calls abort with the reason when the run must end.
+func (w *Warm) Assign(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {
+	if p.Network == nil {
+		p.Network = unplugged{}
 	}
 	sb := &Sandbox{
-		parts: p, settings: s, vm: vm, closing: make(chan struct{}), abort: abort,
-		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
+		warm: w, parts: p, settings: s, vm: w.vm, guest: w.guest, closing: make(chan struct{}), abort: abort,
+		holds: newHolds(w.vm, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
-	sb.observed.recorder = p.Recorder
-	sb.observed.driver, _ = vm.(vmm.Observer)
+	sb.observed = observation{driver: w.observer, recorder: p.Recorder}
 	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
-	op := "restore"
-	if p.Image.State == nil {
-		op = "boot"
+	if err := sb.post(ctx, w.started()); err != nil {
+		return nil, err
 	}
-	if err := sb.post(ctx, audit.VM{Op: op, Driver: p.Driver.Name(), Tier: p.Driver.Tier(), DurationNS: int64(time.Since(began))}); err != nil {
-		return nil, errors.Join(err, vm.Destroy(context.WithoutCancel(ctx)))
+	if !w.sandbox.CompareAndSwap(nil, sb) {
+		return nil, errors.New("the sandbox belongs to a run already")
 	}
+	sb.watch.Go(func() { sb.holds.watchDisk(sb.closing) })
 	return sb, nil
 }
 
-// Wake lets the guest run and sends it its time, randomness and identity.
-func (s *Sandbox) Wake(ctx context.Context) error {
-	if s.parts.Image.State == nil {
-		if err := channel.AwaitReady(ctx, s.vm.Channel()); err != nil {
-			return s.diagnose(fmt.Errorf("boot the guest: %w", err))
-		}
-	} else if err := s.holds.release(ctx, startHold); err != nil {
+// identifyTimeout bounds the guest's answer to its identity, which takes some 10 ms.
+const identifyTimeout = 30 * time.Second
+
+// Identify sends the guest its time, randomness and identity, when nothing holds the VM.
+func (s *Sandbox) Identify(ctx context.Context) error {
+	if err := s.holds.wait(ctx); err != nil {
 		return err
 	}
-	s.watch.Go(func() { s.holds.watchDisk(s.closing) })
-	wake, err := s.settings.wake(s.parts.Network.Trust())
+	id, err := s.settings.identity(s.parts.Network.Trust())
 	if err != nil {
 		return err
 	}
 	if s.observed.byHost() {
-		wake.Sensor = false
+		id.Sensor = false
 	}
-	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
+	limited, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
-	s.guest, err = channel.Connect(limited, s.vm.Channel(), wake, s.observe)
-	if err != nil {
-		return s.diagnose(fmt.Errorf("wake the guest: %w", err))
+	if err := s.guest.Identify(limited, id); err != nil {
+		return s.warm.diagnose(err)
 	}
-	s.watch.Go(func() {
-		if err := s.observed.run(context.WithoutCancel(ctx), s.observe); err != nil {
-			s.abort(err) // the workload must not continue unobserved
-		}
-	})
-	return nil
+	return s.observed.beginRun(limited, vmm.Observed{Run: s.settings.Run, HashOver: s.settings.Files.HashOver})
 }
 
-// wake returns the message that wakes the guest, with its time, randomness, identity and limits.
-func (s Settings) wake(trust []byte) (channel.Wake, error) {
+// identity returns the guest's time, randomness, identity and limits.
+func (s Settings) identity(trust []byte) (channel.Identity, error) {
 	random := make([]byte, 64+16)
 	if _, err := rand.Read(random); err != nil {
-		return channel.Wake{}, err
+		return channel.Identity{}, err
 	}
-	return channel.Wake{
-		Run: s.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
-		Hostname: hostname(s.Run), Scratch: s.ScratchSize,
-		Limits: channel.Limits{PIDs: s.PIDs, Memory: s.Memory}, Files: s.Files, Sensor: s.Sensor,
-		Trust: trust,
+	return channel.Identity{
+		Run: s.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]), Hostname: hostname(s.Run),
+		Limits: channel.Limits{PIDs: s.PIDs, Memory: s.Memory}, Files: s.Files, Sensor: s.Sensor, Trust: trust,
 	}, nil
 }
 
@@ -204,35 +179,16 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	s.over = true
 	s.turn.Unlock()
 	close(s.closing)
-	var errs []error
-	if s.guest != nil {
-		// An error is ignored: the VM is destroyed in any case.
-		s.guest.Close()
-	}
-	errs = append(errs, s.vm.Destroy(ctx))
+	errs := []error{s.warm.Close(ctx)}
 	s.watch.Wait()
 	for _, ev := range s.procs.unfinished() {
 		_, err := s.parts.Recorder.Post(ctx, ev)
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.output.declare(ctx, s.parts.Recorder),
-		s.post(ctx, audit.VM{Op: "destroy", Driver: s.parts.Driver.Name(), DurationNS: int64(time.Since(began))}))
+		s.post(ctx, audit.VM{Op: "destroy", Driver: s.warm.machine.Driver.Name(), DurationNS: int64(time.Since(began))}))
 	return errors.Join(errs...)
 }
-
-// diagnose adds the reason of the VM's end, if it has ended, to an error of the channel.
-func (s *Sandbox) diagnose(err error) error {
-	select {
-	case <-s.vm.Done():
-		return fmt.Errorf("%w: %w (%w)", ErrVMDied, s.vm.Err(), err)
-	case <-time.After(diedWithin):
-		return err
-	}
-}
-
-// diedWithin is how much later than the end of its channel the end of a VM can be noticed: on a busy host the kernel takes
-// that long to free its memory. A VM whose channel alone has ended is rare.
-const diedWithin = 3 * time.Second
 
 func (s *Sandbox) post(ctx context.Context, v audit.VM) error {
 	_, err := s.parts.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindVM, VM: &v})

@@ -182,7 +182,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		clear(secret.Value)
 	}
 	if err != nil {
-		return channel.Exit{}, s.diagnose(fmt.Errorf("start the command: %w", err))
+		return channel.Exit{}, s.warm.diagnose(fmt.Errorf("start the command: %w", err))
 	}
 	s.running.set(proc)
 	defer s.running.set(nil)
@@ -230,7 +230,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	control.Wait()
 	outputs.Wait()
 	if err != nil {
-		return exit, errors.Join(s.diagnose(err), missing)
+		return exit, errors.Join(s.warm.diagnose(err), missing)
 	}
 	return exit, errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"os"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -10,7 +9,6 @@ import (
 // unplugged is a Network without a connection.
 type unplugged struct{}
 
-func (unplugged) Tap() *os.File               { return nil }
 func (unplugged) Trust() []byte               { return nil }
 func (unplugged) Begin(context.Context) error { return nil }
 func (unplugged) Step(string)                 {}

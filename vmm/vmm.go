@@ -113,13 +113,23 @@ type VM interface {
 
 // Observer is a VM whose driver observes from the host what runs in it. The guest then has no sensor.
 type Observer interface {
-	// Observe calls emit with each event, in the order of occurrence, until the machine has ended. It is
+	// Observe calls emit with each event of the run, in the order of occurrence, until the machine has ended. It is
 	// called once. Until emit returns, the workload waits; events that are lost meanwhile are reported as a gap.
+	// What happens before BeginRun is followed, since processes can outlive it, but is not reported.
 	Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error
+	// BeginRun sets the run to which all later events belong. It is called once, before the first step.
+	BeginRun(ctx context.Context, r Observed) error
 	// BeginStep sets the step to which later events belong. Earlier file changes are not reported.
 	BeginStep(ctx context.Context, name string) error
 	// EndStep returns when emit has returned for all events before the call.
 	EndStep(ctx context.Context) error
+}
+
+// Observed is what an Observer must know about a run.
+type Observed struct {
+	Run string // its ID
+	// HashOver: written files larger than this many bytes are hashed; 0 hashes all.
+	HashOver int64
 }
 
 // Close closes the files of the image.

@@ -264,7 +264,7 @@ func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result
 		plan.Out = sandbox.Out{Destination: files, Dir: w.order.Out}
 	}
 	parts := sandbox.Parts{
-		Driver: driver, Image: vmm.Image{State: w.state}, Network: w.network, Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
+		Network: w.network, Recorder: w.record, Redactor: w.redactor, Notice: w.notice,
 	}
 	if w.issuer != nil {
 		parts.Secrets = w.issuer
@@ -272,7 +272,14 @@ func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result
 	if w.order.Progress {
 		parts.Progress = func(text string) { w.reports.text(callProgress, w.redactor.String(text)) }
 	}
-	return sandbox.Run(ctx, parts, w.order.Settings, plan, func(s *sandbox.Sandbox) { w.started(ctx, s) })
+	s := w.order.Settings
+	start := func(ctx context.Context) (*sandbox.Warm, error) {
+		return sandbox.Start(ctx, sandbox.Machine{
+			ID: s.Run, Driver: driver, Image: vmm.Image{State: w.state}, CPUs: s.CPUs, Memory: s.Memory, ScratchSize: s.ScratchSize,
+			DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,
+		})
+	}
+	return sandbox.Run(ctx, start, parts, s, plan, func(s *sandbox.Sandbox) { w.started(ctx, s) })
 }
 
 // steps returns the steps, connected to the streams of the run's console.

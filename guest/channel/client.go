@@ -29,16 +29,14 @@ var errClosed = errors.New("channel is closed")
 //
 // Its methods are safe for concurrent use.
 type Client struct {
-	session *yamux.Session
-	conn    io.Closer
-	awake   Awake
-	offset  time.Duration
-	run     string
-	limit   int64 // maximum bytes of CopyOut
-	handler Handler
-	ctx     context.Context // ends with the session
-	cancel  context.CancelCauseFunc
-	work    sync.WaitGroup // every goroutine of the client
+	session  *yamux.Session
+	conn     io.Closer
+	limit    int64 // maximum bytes of CopyOut
+	handler  Handler
+	identity assigned
+	ctx      context.Context // ends with the session
+	cancel   context.CancelCauseFunc
+	work     sync.WaitGroup // every goroutine of the client
 
 	opening sync.Mutex // held from a hello to the last of its data streams, which the guest identifies by their order
 
@@ -49,8 +47,8 @@ type Client struct {
 	copied tree          // what CopyIn put into the workspace
 }
 
-// Connect wakes the guest at the other end of conn and starts to pass its
-// events to h. If ctx ends before that is done, conn is closed. A nil h drops
+// Connect wakes the guest at the other end of conn. The guest has no identity until Identify; from then on its
+// events are passed to h. If ctx ends before the guest is awake, conn is closed. A nil h drops
 // events.
 func Connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*Client, error) {
 	if h == nil {
@@ -66,8 +64,7 @@ func Connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 }
 
 func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*Client, error) {
-	a, offset, err := wake(conn, w)
-	if err != nil {
+	if err := wake(conn, w); err != nil {
 		return nil, err
 	}
 	session, err := yamux.Client(&guard{ReadWriteCloser: combine(conn)}, yamuxConfig())
@@ -75,7 +72,7 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 		return nil, err
 	}
 	c := &Client{
-		session: session, conn: conn, awake: a, offset: offset, run: w.Run, limit: w.Scratch, handler: h,
+		session: session, conn: conn, limit: w.Scratch, handler: h, identity: assigned{done: make(chan struct{})},
 		steps: map[string]bool{}, moved: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -87,9 +84,6 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 	c.work.Go(func() { c.end(c.readEvents(events[0])) })
 	return c, nil
 }
-
-// Awake returns the guest's answer to Wake, and how far its clock was ahead of the host's.
-func (c *Client) Awake() (Awake, time.Duration) { return c.awake, c.offset }
 
 // Done is closed when the session has ended; Err then reports why.
 func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
@@ -112,29 +106,34 @@ func (c *Client) end(err error) {
 }
 
 // Ping returns when the guest has answered, hence when it runs and its init is responsive.
-func (c *Client) Ping(ctx context.Context) error { return c.ask(ctx, streamPing) }
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := c.ask(ctx, hello{Kind: streamPing})
+	return err
+}
 
 // Drain makes the guest free, and so zero, the memory of ended steps: pages
 // that its CPUs still refer to, and the buffers of the channel. The kernel's driver frees
 // the buffers that the host has read when the guest writes again, which its answer does.
-func (c *Client) Drain(ctx context.Context) error { return c.ask(ctx, streamDrain) }
+func (c *Client) Drain(ctx context.Context) error {
+	_, err := c.ask(ctx, hello{Kind: streamDrain})
+	return err
+}
 
 // ask opens a stream whose only frame is the guest's report.
-func (c *Client) ask(ctx context.Context, what streamKind) error {
-	streams, err := c.open(ctx, hello{Kind: what}, 0)
+func (c *Client) ask(ctx context.Context, h hello) (r report, err error) {
+	streams, err := c.open(ctx, h, 0)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer streams[0].Close()
 	defer context.AfterFunc(ctx, func() { unblock(streams[0]) })()
-	var r report
 	if err := readFrame(streams[0], &r, maxReport); err != nil {
-		return c.failed(ctx, string(what), err)
+		return r, c.failed(ctx, string(h.Kind), err)
 	}
 	if r.Error != "" {
-		return fmt.Errorf("%s: guest: %.500q", what, r.Error)
+		return r, fmt.Errorf("%s: guest: %.500q", h.Kind, r.Error)
 	}
-	return nil
+	return r, nil
 }
 
 // open sends a hello on a new stream and opens its data streams.
@@ -195,7 +194,11 @@ func (c *Client) readEvents(r io.Reader) error {
 			}
 			continue
 		}
-		if err := admit(f.Event, time.Now(), c.offset, c.knowsStep); err != nil {
+		offset, err := c.identity.await(c.ctx)
+		if err != nil {
+			return err
+		}
+		if err := admit(f.Event, time.Now(), offset, c.knowsStep); err != nil {
 			return err
 		}
 		if err := c.handler(c.ctx, f.Event); err != nil {

@@ -44,6 +44,9 @@ type In struct {
 // CopyIn copies a tree into the guest's workspace. Symbolic links are
 // copied as they are, wherever they lead, and never followed.
 func (c *Client) CopyIn(ctx context.Context, from Source, o In) (Copied, error) {
+	if !c.identity.known() {
+		return Copied{}, fmt.Errorf("copy in: %w", ErrAnonymous)
+	}
 	streams, err := c.open(ctx, hello{Kind: streamCopyIn}, 1)
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy in: %w", err)
@@ -87,6 +90,9 @@ type Out struct {
 // CopyOut copies what is new or changed in the guest's workspace, against what
 // CopyIn put there. It opens the destination and closes it. At most Wake.Scratch bytes are taken.
 func (c *Client) CopyOut(ctx context.Context, to Destination, o Out) (got Copied, err error) {
+	if !c.identity.known() {
+		return Copied{}, fmt.Errorf("copy out: %w", ErrAnonymous)
+	}
 	if err := to.Open(ctx); err != nil {
 		return Copied{}, fmt.Errorf("copy out: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 )
 
 // The handshake is three lines, before any framing:
@@ -18,22 +17,22 @@ import (
 //	  |                 Wake + "\n" |
 //	  | <--------------------------- |   after each restore, or after READY in a cold boot
 //	  | Awake + "\n"                |
-//	  | ---------------------------> |   then yamux, the host as its client
+//	  | ---------------------------> |   then yamux, the host as its client; the
+//	                                    guest's identity comes in a stream of it
 //
 // Each end waits for the other's line before it writes its next, so no bytes
 // may follow a line's end.
 
 const (
 	readyLine = "READY"
-	maxWake   = 64 << 10
+	maxWake   = 4 << 10
 	maxAwake  = 4 << 10
 )
 
 // Awake is the guest's answer to Wake.
 type Awake struct {
-	OK    bool      `json:"ok"`
-	Time  time.Time `json:"time"` // the guest's clock after it was set
-	Error string    `json:"error,omitempty"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
 }
 
 // AwaitReady waits on the host for a guest that boots to report that it is ready
@@ -66,34 +65,29 @@ func AwaitWake(r io.Reader) (Wake, error) {
 	if err := json.Unmarshal(line, &w); err != nil {
 		return w, fmt.Errorf("decode the host's wake: %w", err)
 	}
-	return w, w.check()
+	return w, nil
 }
 
 // SendAwake answers the host's Wake.
 func SendAwake(w io.Writer, a Awake) error { return writeLine(w, a) }
 
-// wake sends w and reads the guest's answer. offset is how far the guest's
-// clock is ahead of the host's, to within half the time the exchange took.
-func wake(conn io.ReadWriter, w Wake) (a Awake, offset time.Duration, err error) {
-	if err := w.check(); err != nil {
-		return a, 0, fmt.Errorf("wake the guest: %w", err)
-	}
-	start := time.Now()
+// wake sends w and reads the guest's answer.
+func wake(conn io.ReadWriter, w Wake) error {
 	if err := writeLine(conn, w); err != nil {
-		return a, 0, fmt.Errorf("wake the guest: %w", err)
+		return fmt.Errorf("wake the guest: %w", err)
 	}
 	line, err := readLine(conn, maxAwake)
 	if err != nil {
-		return a, 0, fmt.Errorf("wake the guest: %w", err)
+		return fmt.Errorf("wake the guest: %w", err)
 	}
-	end := time.Now()
+	var a Awake
 	if err := json.Unmarshal(line, &a); err != nil {
-		return a, 0, hostile("answer to wake: %w", err)
+		return hostile("answer to wake: %w", err)
 	}
 	if !a.OK {
-		return a, 0, fmt.Errorf("guest could not wake: %.500q", a.Error)
+		return fmt.Errorf("guest could not wake: %.500q", a.Error)
 	}
-	return a, a.Time.Sub(start.Add(end.Sub(start) / 2)), nil
+	return nil
 }
 
 func writeLine(w io.Writer, v any) error {

@@ -33,7 +33,7 @@ func misbehaving(t *testing.T, play func(*yamux.Session)) (*Client, *int) {
 	go func() {
 		defer close(done)
 		AwaitWake(guest)
-		SendAwake(guest, Awake{OK: true, Time: time.Now()})
+		SendAwake(guest, Awake{OK: true})
 		s, err := yamux.Server(guest, yamuxConfig())
 		if err != nil {
 			return
@@ -47,6 +47,7 @@ func misbehaving(t *testing.T, play func(*yamux.Session)) (*Client, *int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.assume()
 	t.Cleanup(func() { c.Close(); <-done })
 	return c, &events
 }
@@ -212,7 +213,7 @@ func FuzzSession(f *testing.F) {
 		host, guest := socketPair(t)
 		go func() {
 			AwaitWake(guest)
-			SendAwake(guest, Awake{OK: true, Time: time.Now()})
+			SendAwake(guest, Awake{OK: true})
 			hear := make(chan struct{})
 			go func() { io.Copy(io.Discard, guest); close(hear) }()
 			guest.Write(b)
@@ -227,6 +228,7 @@ func FuzzSession(f *testing.F) {
 		c, err := Connect(ctx, host, Wake{Scratch: 1 << 20}, nil)
 		if err == nil {
 			defer c.Close()
+			c.assume()
 			if p, err := c.Start(ctx, Command{Step: "s", Argv: []string{"x"}, Leased: len(b)%2 == 0}); err == nil {
 				drain(p)
 				if p.Prove(ctx) == nil {

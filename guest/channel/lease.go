@@ -101,7 +101,7 @@ func (p *Process) hand(ctx context.Context, cmd Command) (last *report, err erro
 		p.lease.tell("it asked for the step's secrets with something else than a key")
 		return nil, hostile("first report of a command with secrets holds no key")
 	}
-	sealed, err := p.lease.seal(r.Key, p.client.run, cmd.Secrets)
+	sealed, err := p.lease.seal(r.Key, p.client.identity.run(), cmd.Secrets)
 	if err != nil {
 		p.lease.tell("it asked for the step's secrets with a key that cannot be used")
 		return nil, hostile("key for the step's secrets: %w", err)

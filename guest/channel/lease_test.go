@@ -31,7 +31,6 @@ func drain(p *Process) {
 // TestProve: a live command can be proved repeatedly, one that has ended cannot.
 func TestProve(t *testing.T) {
 	g := newGuest(t, localRunner{})
-	g.Run = "r-1"
 	c := g.connect(t, g.host, nil)
 	ctx := timeout(t)
 	cmd := leased("read x; exit 4")
@@ -80,7 +79,6 @@ func TestProve(t *testing.T) {
 // TestProveMainProcess: a proof requires that the main process runs; its children with the same output do not count.
 func TestProveMainProcess(t *testing.T) {
 	g := newGuest(t, localRunner{})
-	g.Run = "r-1"
 	c := g.connect(t, g.host, nil)
 	p, err := c.Start(timeout(t), leased("head -c 310000 /dev/zero; echo ready >&2; sleep 1000"))
 	if err != nil {
@@ -116,7 +114,6 @@ func TestProveMainProcess(t *testing.T) {
 // TestProveFrozen: while the VM is frozen, Prove ends with its context; after the thaw the late proof is reported and tolerated.
 func TestProveFrozen(t *testing.T) {
 	g := newGuest(t, localRunner{})
-	g.Run = "r-1"
 	conn := &frozen{ReadWriteCloser: g.host}
 	c := g.connect(t, conn, nil)
 	var refusals atomic.Int64

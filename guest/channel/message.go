@@ -12,20 +12,25 @@ import (
 // VsockPort is the port on which the guest of a machine with a virtio socket listens. Only privileged processes can listen on it.
 const VsockPort = 1007
 
-// Wake is the host's first message after a restore. The guest
-// applies it before anything else runs, because a snapshot's clock, random
-// state and identity are stale and shared by every sandbox restored from it.
+// Wake is the host's first message after a restore. It belongs to no run: a guest that is awake has no
+// identity, and accepts only rehearsals until the host sends one.
 type Wake struct {
-	Run       string    `json:"run"`
-	Time      time.Time `json:"time"`
-	Entropy   []byte    `json:"entropy"` // 64 bytes: for the guest's CRNG, and 8 for the sensor
-	MachineID string    `json:"machine_id"`
-	Hostname  string    `json:"hostname"`
 	// Scratch is the size in bytes of the disk that was /dev/vdb when the guest said
 	// READY, and which it has mounted: a restored guest must find it again, byte for byte.
-	Scratch int64        `json:"scratch"`
-	Limits  Limits       `json:"limits"`
-	Files   FileSettings `json:"files"`
+	Scratch int64 `json:"scratch"`
+}
+
+// Identity makes a guest that is awake the sandbox of one run. The guest accepts one, and applies it
+// before anything of the run executes, because a snapshot's clock, random
+// state and identity are stale and shared by every sandbox restored from it.
+type Identity struct {
+	Run       string       `json:"run"`
+	Time      time.Time    `json:"time"`
+	Entropy   []byte       `json:"entropy"` // 64 bytes: for the guest's CRNG, and 8 for the sensor
+	MachineID string       `json:"machine_id"`
+	Hostname  string       `json:"hostname"`
+	Limits    Limits       `json:"limits"`
+	Files     FileSettings `json:"files"`
 	// Trust is a PEM file of at most MaxTrust bytes: the certificate of one authority that the
 	// cells trust in addition to those of the template (see TrustEnv). Empty: none.
 	Trust []byte `json:"trust,omitempty"`

@@ -43,26 +43,29 @@ type Process struct {
 // is not found or cannot be executed reports that in its Exit. The exception is a command with secrets or
 // a lease: when Start returns, its secrets have been sent.
 func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
-	p, err := c.start(ctx, cmd)
+	if !c.identity.known() {
+		return nil, fmt.Errorf("start %q: %w", cmd.Step, ErrAnonymous)
+	}
+	c.mu.Lock()
+	c.steps[cmd.Step] = true
+	c.mu.Unlock()
+	p, err := c.start(ctx, streamExec, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %q: %w", cmd.Step, err)
 	}
 	return p, nil
 }
 
-func (c *Client) start(ctx context.Context, cmd Command) (*Process, error) {
+func (c *Client) start(ctx context.Context, kind streamKind, cmd Command) (*Process, error) {
 	wire, err := cmd.encode()
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.steps[cmd.Step] = true
-	c.mu.Unlock()
 	data := 3
 	if cmd.TTY != nil {
 		data = 2
 	}
-	streams, err := c.open(ctx, hello{Kind: streamExec, Command: wire}, data)
+	streams, err := c.open(ctx, hello{Kind: kind, Command: wire}, data)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +140,7 @@ func (p *Process) listen() (*report, error) {
 // only reports whether a report has exactly one kind of contents.
 func (r *report) only(has bool) bool {
 	n := 0
-	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
+	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
 		if set {
 			n++
 		}

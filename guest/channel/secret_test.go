@@ -2,6 +2,7 @@ package channel
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/base64"
@@ -219,7 +220,6 @@ func TestSecretsDelivered(t *testing.T) {
 			got = append(got, Secret{Env: s.Env, File: s.File, Value: bytes.Clone(s.Value)})
 		}
 	}})
-	g.Run = "r-1"
 	conn := &tapped{ReadWriteCloser: g.host}
 	c := g.connect(t, conn, nil)
 	value := []byte("a value that is a canary \xff\x00'\"")
@@ -250,7 +250,7 @@ func TestSecretsDelivered(t *testing.T) {
 // TestSecretsOfAnotherRun: a guest with another run's ID cannot open the secrets and starts no command.
 func TestSecretsOfAnotherRun(t *testing.T) {
 	g := newGuest(t, localRunner{started: func(Command) { t.Error("a command was started without its secrets") }})
-	g.Run = "r-2"
+	g.Identify = func(context.Context, Identity) error { g.run = "r-2"; return nil }
 	c := g.connect(t, g.host, nil) // r-1
 	cmd := shell("echo out")
 	cmd.Secrets = []Secret{{Env: "A", Value: []byte("value")}}

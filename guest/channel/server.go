@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/hashicorp/yamux"
 
@@ -62,9 +61,12 @@ type Server struct {
 	Flush func(context.Context) error
 	// Drain has the kernel free the memory that nothing uses any more. It may be nil.
 	Drain func() error
-	// Run is the run's name, which secrets are sealed for.
-	Run string
+	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
+	// Flush. It may be nil.
+	Identify func(context.Context, Identity) error
 
+	run    string // the run's ID, which secrets are sealed for; set with the identity
+	stage  stage
 	events eventStream
 	files  baseline
 }
@@ -108,11 +110,14 @@ func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	}
 }
 
+// executes reports whether the stream is a command's.
+func (h hello) executes() bool { return h.Kind == streamExec || h.Kind == streamRehearse }
+
 func (h hello) dataStreams() int {
 	switch {
-	case h.Kind == streamExec && h.Command != nil && h.Command.TTY != nil:
+	case h.executes() && h.Command != nil && h.Command.TTY != nil:
 		return 2
-	case h.Kind == streamExec:
+	case h.executes():
 		return 3
 	case h.Kind == streamCopyIn || h.Kind == streamCopyOut:
 		return 1
@@ -137,9 +142,16 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		return
 	}
 	defer ctl.Close()
+	end, refused := s.stage.enter(h.Kind)
+	defer end()
 	switch {
-	case h.Kind == streamExec && h.Command != nil:
-		s.exec(ctx, h.Command, ctl, data)
+	case h.executes() && h.Command != nil:
+		s.exec(ctx, h.Command, refused, ctl, data)
+	case refused != nil:
+		closeAll(data)
+		writeFrame(ctl, report{Error: refused.Error(), Done: true}, maxReport)
+	case h.Kind == streamIdentity && h.Identity != nil:
+		writeFrame(ctl, s.identify(ctx, *h.Identity), maxReport)
 	case h.Kind == streamCopyIn:
 		s.copyIn(ctl, data[0])
 	case h.Kind == streamCopyOut:
@@ -163,10 +175,15 @@ func (s *Server) freed() report {
 }
 
 // exec runs one command to its end: every byte of output sent, every event
-// before the mark, then the report.
-func (s *Server) exec(ctx context.Context, w *wireCommand, ctl net.Conn, data []net.Conn) {
+// before the mark, then the report. If refused is set, it does not start.
+func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl net.Conn, data []net.Conn) {
 	cmd := w.decode()
-	cell, key, err := s.start(ctx, cmd, w.Sealed, ctl)
+	var cell Cell
+	var key []byte
+	err := refused
+	if err == nil {
+		cell, key, err = s.start(ctx, cmd, w.Sealed, ctl)
+	}
 	var exit Exit
 	if err == nil {
 		exit = run(cell, controls{ctl: ctl, step: cmd.Step, key: key}, data)
@@ -207,7 +224,7 @@ func (s *Server) start(ctx context.Context, cmd Command, sealed bool, ctl net.Co
 	erase.OnStack(func() {
 		var b *bundle
 		var end func()
-		if b, end, err = receive(ctl, sealContext(s.Run, cmd.Step)); err != nil {
+		if b, end, err = receive(ctl, sealContext(s.run, cmd.Step)); err != nil {
 			err = fmt.Errorf("take the step's secrets: %w", err)
 			return
 		}
@@ -329,94 +346,5 @@ func (h controls) steer(cell Cell) {
 			}
 			writeFrame(h.ctl, report{Wiped: w}, maxReport)
 		}
-	}
-}
-
-// eventStream is the one stream with every sensor's events, in order.
-// It combines events that follow each other quickly: sending one costs more than making it.
-type eventStream struct {
-	opened chan struct{} // closed once w is set
-	once   sync.Once
-
-	mu      sync.Mutex // guards the fields below, and the order of frames
-	w       io.Writer
-	marks   uint64
-	pending []byte // frames to be sent; at most batchBytes and one frame
-	late    *time.Timer
-	err     error // of the last send that no one waited for
-}
-
-const (
-	batchBytes = 32 << 10
-	batchDelay = 25 * time.Millisecond // how long an event may wait for others
-)
-
-func (e *eventStream) open(w io.Writer) {
-	e.once.Do(func() {
-		e.w = w
-		close(e.opened)
-	})
-}
-
-func (e *eventStream) emit(ctx context.Context, ev *audit.Event) error {
-	if err := e.ready(ctx); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var err error
-	if e.pending, err = appendEvent(e.pending, ev); err != nil {
-		return err
-	}
-	if len(e.pending) >= batchBytes {
-		return e.send()
-	}
-	if e.late == nil {
-		e.late = time.AfterFunc(batchDelay, e.sendLate)
-	}
-	return e.err
-}
-
-// send sends what is pending. The caller holds mu.
-func (e *eventStream) send() error {
-	if e.late != nil {
-		e.late.Stop()
-		e.late = nil
-	}
-	if e.err == nil && len(e.pending) > 0 {
-		_, e.err = e.w.Write(e.pending)
-		e.pending = e.pending[:0]
-	}
-	return e.err
-}
-
-func (e *eventStream) sendLate() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.send()
-}
-
-// mark appends a mark after all emitted events.
-func (e *eventStream) mark(ctx context.Context) (uint64, error) {
-	if err := e.ready(ctx); err != nil {
-		return 0, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.marks++
-	b, err := encodeFrame(eventFrame{Mark: e.marks}, maxEvent)
-	if err != nil {
-		return 0, err
-	}
-	e.pending = append(e.pending, b...)
-	return e.marks, e.send()
-}
-
-func (e *eventStream) ready(ctx context.Context) error {
-	select {
-	case <-e.opened:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

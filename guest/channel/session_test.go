@@ -127,7 +127,7 @@ func newGuest(t testing.TB, r Runner) *guestEnd {
 			if _, err := AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := SendAwake(guest, Awake{OK: true, Time: time.Now()}); err != nil {
+			if err := SendAwake(guest, Awake{OK: true}); err != nil {
 				return err
 			}
 			return g.Serve(context.Background(), guest)
@@ -140,14 +140,30 @@ func newGuest(t testing.TB, r Runner) *guestEnd {
 	return g
 }
 
+// connect returns the client of a guest with an identity.
 func (g *guestEnd) connect(t testing.TB, conn io.ReadWriteCloser, h Handler) *Client {
+	t.Helper()
+	c := g.connectTo(t, conn, h)
+	if err := c.Identify(timeout(t), Identity{Run: "r-1", Time: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// awake returns the client of a guest without an identity.
+func (g *guestEnd) awake(t testing.TB, h Handler) *Client {
+	t.Helper()
+	return g.connectTo(t, g.host, h)
+}
+
+func (g *guestEnd) connectTo(t testing.TB, conn io.ReadWriteCloser, h Handler) *Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := AwaitReady(ctx, conn); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(ctx, conn, Wake{Run: "r-1", Time: time.Now(), Scratch: 64 << 20}, h)
+	c, err := Connect(ctx, conn, Wake{Scratch: 64 << 20}, h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package channel
 
 import "fmt"
 
-// MaxTrust is the maximum size of a Wake's Trust, in bytes.
+// MaxTrust is the maximum size of an Identity's Trust, in bytes.
 const MaxTrust = 16 << 10
 
 // The paths of trusted certificates in the cells. Without
@@ -47,9 +47,9 @@ func TrustEnv() []string {
 	)
 }
 
-func (w Wake) check() error {
-	if len(w.Trust) > MaxTrust {
-		return fmt.Errorf("%d bytes of certificates to be trusted, at most %d are allowed", len(w.Trust), MaxTrust)
+func (id Identity) check() error {
+	if len(id.Trust) > MaxTrust {
+		return fmt.Errorf("%d bytes of certificates to be trusted, at most %d are allowed", len(id.Trust), MaxTrust)
 	}
 	return nil
 }

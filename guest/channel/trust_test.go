@@ -2,34 +2,23 @@ package channel
 
 import (
 	"bytes"
-	"net"
+	"context"
 	"strings"
 	"testing"
 )
 
-// TestTrustBound: neither end lets through a wake that trusts more than is allowed, and both the most that is.
+// TestTrustBound: neither end lets through an identity that trusts more than is allowed, and both the most that is.
 func TestTrustBound(t *testing.T) {
 	for size, good := range map[int]bool{0: true, MaxTrust: true, MaxTrust + 1: false} {
-		w := Wake{Run: "r", Trust: bytes.Repeat([]byte{0xff}, size)}
-		host, guest := net.Pipe()
-		go func() {
-			if _, err := AwaitWake(guest); err == nil {
-				SendAwake(guest, Awake{OK: true})
-			}
-			guest.Close()
-		}()
-		_, _, err := wake(host, w)
-		host.Close()
-		if (err == nil) != good {
+		id := Identity{Run: "r", Trust: bytes.Repeat([]byte{0xff}, size)}
+		c := newGuest(t, localRunner{}).awake(t, nil)
+		if err := c.Identify(timeout(t), id); (err == nil) != good {
 			t.Errorf("%d bytes: the host says %v", size, err)
 		}
-		var line bytes.Buffer
-		if err := writeLine(&line, w); err != nil {
-			t.Fatal(err)
-		}
-		got, err := AwaitWake(&line)
-		if (err == nil) != good || good && !bytes.Equal(got.Trust, w.Trust) {
-			t.Errorf("%d bytes: the guest says %v", size, err)
+		var got []byte
+		s := Server{Identify: func(_ context.Context, id Identity) error { got = id.Trust; return nil }}
+		if r := s.identify(t.Context(), id); (r.Error == "") != good || good && !bytes.Equal(got, id.Trust) {
+			t.Errorf("%d bytes: the guest says %q", size, r.Error)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -17,6 +18,8 @@ import (
 // bytes of JSON.
 //
 //	events    guest -> host   eventFrame, eventFrame, ...
+//	identity  guest -> host   report
+//	rehearse  like exec, before the identity
 //	exec      host -> guest   control ...        guest -> host   proof, wiped ..., report
 //	          followed by its data streams: stdin, stdout and, without a terminal, stderr
 //	          with secrets, first: guest -> host   key;   host -> guest   four bytes of length, sealed bundle
@@ -49,17 +52,20 @@ func hostile(format string, args ...any) error {
 type streamKind string
 
 const (
-	streamEvents  streamKind = "events"
-	streamExec    streamKind = "exec"
-	streamCopyIn  streamKind = "copy-in"
-	streamCopyOut streamKind = "copy-out"
-	streamPing    streamKind = "ping"
-	streamDrain   streamKind = "drain"
+	streamEvents   streamKind = "events"
+	streamIdentity streamKind = "identity"
+	streamRehearse streamKind = "rehearse"
+	streamExec     streamKind = "exec"
+	streamCopyIn   streamKind = "copy-in"
+	streamCopyOut  streamKind = "copy-out"
+	streamPing     streamKind = "ping"
+	streamDrain    streamKind = "drain"
 )
 
 type hello struct {
-	Kind    streamKind   `json:"kind"`
-	Command *wireCommand `json:"command,omitempty"`
+	Kind     streamKind   `json:"kind"`
+	Command  *wireCommand `json:"command,omitempty"`
+	Identity *Identity    `json:"identity,omitempty"`
 }
 
 // wireCommand is a Command whose strings may hold any byte but NUL.
@@ -87,6 +93,7 @@ type report struct {
 	Wiped    *wiped       `json:"wiped,omitempty"` // exec: answers control.Wipe
 	Exit     *Exit        `json:"exit,omitempty"`  // exec
 	Mark     uint64       `json:"mark,omitempty"`  // exec: every event before the exit stands before this mark
+	Clock    *time.Time   `json:"clock,omitempty"` // identity: the guest's clock after it was set
 	Deleted  []audit.Text `json:"deleted,omitempty"`
 	Warnings []audit.Text `json:"warnings,omitempty"`
 	Error    string       `json:"error,omitempty"`

@@ -15,15 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/gvisor/trace"
 )
 
 // observer turns what the sentry reports into events.
+//
+//	newObserver                             identify
+//	-----------> follows processes, emits nothing ---> emits the events of a run
 type observer struct {
-	run  string
 	emit func(context.Context, *audit.Event) error
 
 	mu      sync.Mutex // guards the fields below
+	run     string     // the run's ID; empty: it has none yet
 	step    string     // of which events are; empty between steps
 	marked  bool       // init has made a socket since the step began: at the step's end
 	procs   map[int]*process
@@ -35,6 +39,7 @@ type observer struct {
 // process is what is known of one that lives.
 type process struct {
 	id       string // audit.ProcID
+	born     int64  // its start by the sentry's clock
 	parent   string
 	parentID int
 	start    time.Time // of its first exec, by the sentry's clock: the host can be late
@@ -52,8 +57,29 @@ const maxSockets = 4096
 // maxWriters bounds the paths that are remembered in one step; changes of others have no process.
 const maxWriters = 1 << 16
 
-func newObserver(run string, emit func(context.Context, *audit.Event) error) *observer {
-	return &observer{run: run, emit: emit, procs: map[int]*process{}, writers: map[string]string{}, calls: newCalls()}
+func newObserver(emit func(context.Context, *audit.Event) error) *observer {
+	return &observer{emit: emit, procs: map[int]*process{}, writers: map[string]string{}, calls: newCalls()}
+}
+
+// identify begins to emit events, and declares which are missing. The processes that live get the run's IDs; nothing else is left of
+// what happened before.
+func (o *observer) identify(ctx context.Context, run string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.run != "" {
+		return errors.New("the sandbox is observed for a run already")
+	}
+	o.run, o.calls = run, newCalls()
+	clear(o.writers)
+	for pid, p := range o.procs {
+		p.id = o.procID(pid, p.born)
+	}
+	for _, p := range o.procs {
+		if q := o.procs[p.parentID]; q != nil && p.parent != "" {
+			p.parent = q.id
+		}
+	}
+	return o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: audit.StageDriver, What: unobserved, Cause: "the isolation gvisor has no guest kernel to observe them in"}})
 }
 
 // begin names the step that following events are of.
@@ -86,7 +112,7 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 	}
 	switch {
 	case m.Clone != nil && m.Clone.PID != m.Process.PID:
-		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
+		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), born: m.Clone.Start, parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
 	case m.Exec != nil:
 		return o.exec(ctx, p, m)
 	case m.Exit != nil && m.Thread == m.Process.PID:
@@ -112,7 +138,7 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 func (o *observer) process(q trace.Process) *process {
 	p := o.procs[q.PID]
 	if p == nil { // its clone was not reported: it was lost, or the process is init
-		p = &process{id: o.procID(q.PID, q.Start), parentID: q.PPID}
+		p = &process{id: o.procID(q.PID, q.Start), born: q.Start, parentID: q.PPID}
 		o.procs[q.PID] = p
 	}
 	return p
@@ -222,8 +248,11 @@ func (o *observer) connect(ctx context.Context, p *process, m trace.Message) err
 	return o.post(ctx, audit.Event{Kind: audit.KindFlow, Flow: f})
 }
 
-// post emits an event of the current step.
+// post emits an event of the current step. It does nothing before identify.
 func (o *observer) post(ctx context.Context, ev audit.Event) error {
+	if o.run == "" {
+		return nil
+	}
 	ev.Time, ev.Observer, ev.Step = time.Now().UTC(), audit.Host, o.step
 	return o.emit(ctx, &ev)
 }
@@ -248,17 +277,11 @@ const unobserved = "reads of files; FIFOs and sockets; files that are gone befor
 
 // Observe implements vmm.Observer.
 func (v *vm) Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error {
-	o := newObserver(v.id, emit)
+	o := newObserver(emit)
 	v.mu.Lock()
 	v.observer = o
 	v.mu.Unlock()
-	o.mu.Lock()
-	err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: audit.StageDriver, What: unobserved, Cause: "the isolation gvisor has no guest kernel to observe them in"}})
-	o.mu.Unlock()
 	close(v.observed)
-	if err != nil {
-		return err
-	}
 	if err := v.stream.Read(func(m trace.Message) error { return o.handle(ctx, m) }); err != nil {
 		return err
 	}
@@ -273,13 +296,25 @@ func (v *vm) Observe(ctx context.Context, emit func(context.Context, *audit.Even
 // endLimit bounds the time from the end of the sentry's stream to the end of runsc.
 const endLimit = 10 * time.Second
 
+// BeginRun implements vmm.Observer.
+func (v *vm) BeginRun(ctx context.Context, r vmm.Observed) error {
+	o, err := v.flushed(ctx)
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.hashOver = r.HashOver
+	v.mu.Unlock()
+	return o.identify(ctx, safeID(r.Run))
+}
+
 // BeginStep implements vmm.Observer.
 func (v *vm) BeginStep(ctx context.Context, name string) error {
 	o, err := v.flushed(ctx)
 	if err != nil {
 		return err
 	}
-	if err := v.container.Changed(ctx, nil); ctx.Err() != nil {
+	if err := v.container.Changed(ctx, 0, nil); ctx.Err() != nil {
 		return err
 	} // else what could not be examined is declared at the end of the step
 	o.begin(name)
@@ -296,7 +331,10 @@ func (v *vm) EndStep(ctx context.Context) error {
 	if err := o.declareCalls(ctx); err != nil {
 		return err
 	}
-	changed := v.container.Changed(ctx, func(f *audit.File) error { return o.file(ctx, f) })
+	v.mu.Lock()
+	over := v.hashOver
+	v.mu.Unlock()
+	changed := v.container.Changed(ctx, over, func(f *audit.File) error { return o.file(ctx, f) })
 	return errors.Join(changed, v.tail(o))
 }
 

@@ -22,10 +22,14 @@ type watched struct {
 
 func watch(t *testing.T) *watched {
 	w := &watched{T: t}
-	w.observer = newObserver("r-test", func(_ context.Context, ev *audit.Event) error {
+	w.observer = newObserver(func(_ context.Context, ev *audit.Event) error {
 		w.events = append(w.events, *ev)
 		return nil
 	})
+	if err := w.identify(t.Context(), "r-test"); err != nil {
+		t.Fatal(err)
+	}
+	w.events = nil
 	w.begin("main")
 	w.send(trace.Message{Process: trace.Process{PID: 1, Start: 1}, Clone: &trace.Clone{PID: 2, Start: 2}})
 	return w

@@ -18,7 +18,10 @@ const (
 	callChanged = "vm-changed"
 )
 
-type changedCall struct{ Report bool }
+type changedCall struct {
+	Report   bool
+	HashOver int64
+}
 
 // NewServer returns the server of a container (package remote), whose files stay open until its Close.
 func (d *Driver) NewServer(m vmm.Machine) privsep.Server {
@@ -41,7 +44,7 @@ func (d *Driver) NewServer(m vmm.Machine) privsep.Server {
 	simple(callFreeze, (*spawned).Freeze)
 	simple(callThaw, (*spawned).Thaw)
 	remote.Add(s, callChanged, func(ctx context.Context, p *spawned, c changedCall) (any, []*os.File, error) {
-		r, err := p.stream(ctx, c.Report)
+		r, err := p.stream(ctx, c)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -112,8 +115,8 @@ func (c remoteContainer) Thaw(ctx context.Context) error {
 }
 
 // Changed implements container.
-func (c remoteContainer) Changed(ctx context.Context, emit func(*audit.File) error) error {
-	files, err := c.Call(ctx, callChanged, changedCall{Report: emit != nil}, nil, 1)
+func (c remoteContainer) Changed(ctx context.Context, hashOver int64, emit func(*audit.File) error) error {
+	files, err := c.Call(ctx, callChanged, changedCall{Report: emit != nil, HashOver: hashOver}, nil, 1)
 	if err != nil {
 		return err
 	}

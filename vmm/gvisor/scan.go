@@ -18,22 +18,22 @@ import (
 const scanLimit = time.Minute
 
 // Changed implements container.
-func (s *spawned) Changed(ctx context.Context, emit func(*audit.File) error) error {
+func (s *spawned) Changed(ctx context.Context, hashOver int64, emit func(*audit.File) error) error {
 	ctx, done, err := s.scans.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.scan(ctx, emit)
+	return s.scan(ctx, hashOver, emit)
 }
 
 // scan calls emit with what changed since the scan before it. Only one scan runs at a time.
-func (s *spawned) scan(ctx context.Context, emit func(*audit.File) error) error {
+func (s *spawned) scan(ctx context.Context, hashOver int64, emit func(*audit.File) error) error {
 	list, incomplete := s.changes.scan(ctx)
 	if emit == nil {
 		return incomplete
 	}
-	if err := s.changes.events(ctx, list, s.hashOver, emit); err != nil {
+	if err := s.changes.events(ctx, list, hashOver, emit); err != nil {
 		return err
 	}
 	return incomplete
@@ -48,7 +48,7 @@ type found struct {
 }
 
 // stream starts a scan, and returns a pipe with its result, which has no bound. The scan ends when the reader closes the pipe.
-func (s *spawned) stream(ctx context.Context, report bool) (*os.File, error) {
+func (s *spawned) stream(ctx context.Context, c changedCall) (*os.File, error) {
 	ctx, done, err := s.scans.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -63,20 +63,20 @@ func (s *spawned) stream(ctx context.Context, report bool) (*os.File, error) {
 		defer w.Close()
 		stop := context.AfterFunc(ctx, func() { w.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
-		_ = s.write(ctx, w, report) // an error: no one reads
+		_ = s.write(ctx, w, c) // an error: no one reads
 	}()
 	return r, nil
 }
 
-func (s *spawned) write(ctx context.Context, w io.Writer, report bool) error {
+func (s *spawned) write(ctx context.Context, w io.Writer, c changedCall) error {
 	buf := bufio.NewWriterSize(w, 64<<10)
 	out := json.NewEncoder(buf)
 	emit := func(f *audit.File) error { return out.Encode(found{File: f}) }
-	if !report {
+	if !c.Report {
 		emit = nil
 	}
 	end := found{End: true}
-	if err := s.scan(ctx, emit); err != nil {
+	if err := s.scan(ctx, c.HashOver, emit); err != nil {
 		end.Error = err.Error()
 	}
 	return errors.Join(out.Encode(end), buf.Flush())

@@ -20,7 +20,7 @@ func (l *layers) container() *spawned { return &spawned{changes: l.changes, scan
 // streamed returns what a worker reads of a scan.
 func (l *layers) streamed(s *spawned) (all []*audit.File, err error) {
 	l.Helper()
-	r, err := s.stream(l.Context(), true)
+	r, err := s.stream(l.Context(), changedCall{Report: true})
 	l.must(err)
 	err = readFound(l.Context(), r, func(f *audit.File) error { all = append(all, f); return nil })
 	return all, err
@@ -115,19 +115,19 @@ func TestStreamIsNotRead(t *testing.T) {
 	l := newLayers(t)
 	l.fill("many", 5000)
 	s := l.container()
-	r, err := s.stream(t.Context(), true)
+	r, err := s.stream(t.Context(), changedCall{Report: true})
 	l.must(err)
 	defer r.Close()
 	limited, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.stream(limited, true); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.stream(limited, changedCall{Report: true}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second scan: %v", err)
 	}
 	s.scans.end()
 	if err := readFound(t.Context(), r, func(*audit.File) error { return nil }); err == nil {
 		t.Error("a scan that was ended has no error")
 	}
-	if _, err := s.stream(t.Context(), true); !errors.Is(err, context.Canceled) {
+	if _, err := s.stream(t.Context(), changedCall{Report: true}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a scan after the removal: %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestStreamIsGivenUp(t *testing.T) {
 	l.fill("many", 5000)
 	s := l.container()
 	stopped := errors.New("stopped")
-	r, err := s.stream(t.Context(), true)
+	r, err := s.stream(t.Context(), changedCall{Report: true})
 	l.must(err)
 	if err := readFound(t.Context(), r, func(*audit.File) error { return stopped }); err != stopped {
 		t.Error(err)

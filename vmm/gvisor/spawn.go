@@ -24,17 +24,16 @@ import (
 // spawned is runsc's process with what confines it, and with the layers of its file system. It needs privileges; the vm, which parses what the
 // container sends, does not.
 type spawned struct {
-	id       string
-	lease    *lease
-	group    *group
-	sink     *net.UnixListener // closed when the sentry has connected, or runsc has ended
-	process  *os.Process
-	waited   chan struct{} // closed when runsc has ended
-	state    string        // how; set before waited is closed
-	stderr   tail
-	changes  *changes
-	hashOver int64
-	scans    *scans
+	id      string
+	lease   *lease
+	group   *group
+	sink    *net.UnixListener // closed when the sentry has connected, or runsc has ended
+	process *os.Process
+	waited  chan struct{} // closed when runsc has ended
+	state   string        // how; set before waited is closed
+	stderr  tail
+	changes *changes
+	scans   *scans
 }
 
 // ends are Custody's ends of what leads to the container.
@@ -70,7 +69,7 @@ func (d *Driver) spawn(ctx context.Context, m vmm.Machine) (s *spawned, e ends, 
 	if err := Sweep(); err != nil {
 		return nil, e, fmt.Errorf("clean up after sandboxes that were killed: %w", err)
 	}
-	s = &spawned{id: safeID(m.ID), hashOver: m.HashOver, waited: make(chan struct{}), scans: newScans()}
+	s = &spawned{id: safeID(m.ID), waited: make(chan struct{}), scans: newScans()}
 	if s.lease, err = takeLease(s.id); err != nil {
 		return nil, e, err
 	}

@@ -21,14 +21,13 @@ type container interface {
 	// Freeze stops the container's processes, and Thaw lets them run again.
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
-	// Changed calls emit with each file that has changed since the call before, in the order of their paths. If emit is nil, it only
-	// notes what there is. An error means that not everything was examined.
-	Changed(ctx context.Context, emit func(*audit.File) error) error
+	// Changed calls emit with each file that has changed since the call before, in the order of their paths; those larger than hashOver
+	// bytes with a hash. If emit is nil, it only notes what there is. An error means that not everything was examined.
+	Changed(ctx context.Context, hashOver int64, emit func(*audit.File) error) error
 }
 
 // vm implements vmm.VM and vmm.Observer. It parses what the container sends.
 type vm struct {
-	id        string
 	container container
 	channel   *net.UnixConn
 	relay     *relay // nil: there is no network
@@ -39,6 +38,7 @@ type vm struct {
 	destroyed bool
 	err       error
 	observer  *observer // valid once observed is closed
+	hashOver  int64     // of the run
 
 	observed chan struct{}
 
@@ -48,7 +48,7 @@ type vm struct {
 
 // connect returns the VM of a container that has been started. It takes over both.
 func connect(ctx context.Context, c container, e ends, id string) (vmm.VM, error) {
-	v := &vm{id: safeID(id), container: c, channel: e.channel, done: make(chan struct{}), observed: make(chan struct{})}
+	v := &vm{container: c, channel: e.channel, done: make(chan struct{}), observed: make(chan struct{})}
 	if e.device != nil {
 		v.relay = newRelay(e.device, e.tap)
 	}

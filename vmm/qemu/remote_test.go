@@ -56,8 +56,11 @@ func bash(ctx context.Context, vm vmm.VM, script string) (string, error) {
 			return "", err
 		}
 	}
-	guest, err := channel.Connect(ctx, vm.Channel(), vmtest.Wake(vmtest.Options{}), nil)
+	guest, err := channel.Connect(ctx, vm.Channel(), vmtest.Wake(), nil)
 	if err != nil {
+		return "", err
+	}
+	if err := guest.Identify(ctx, vmtest.Identity(vmtest.Options{})); err != nil {
 		return "", err
 	}
 	p, err := guest.Start(ctx, channel.Command{Step: "main", Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/workspace"})

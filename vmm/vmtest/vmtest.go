@@ -27,7 +27,7 @@ import (
 // Options change a machine's defaults. The zero value is valid.
 type Options struct {
 	Tap     *os.File        // see vmm.Machine
-	Trust   []byte          // see channel.Wake
+	Trust   []byte          // see channel.Identity
 	Sensor  bool            // whether the sensors are attached
 	CPUs    int             // number of virtual CPUs; 0: 1
 	Handler channel.Handler // receives the guest's events; nil discards them
@@ -59,8 +59,10 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	check(t, err)
 	t.Cleanup(func() { check(t, m.VM.Destroy(context.Background())) })
 	check(t, m.VM.Thaw(ctx))
-	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), Wake(o), o.Handler)
-	return m, err
+	if m.Guest, err = channel.Connect(ctx, m.VM.Channel(), Wake(), o.Handler); err != nil {
+		return nil, err
+	}
+	return m, m.Guest.Identify(ctx, Identity(o))
 }
 
 // Describe returns a machine to restore with a driver, with a copy of the template's disk, or one to boot if the driver has no snapshots.
@@ -99,10 +101,13 @@ const (
 )
 
 // Wake returns the message that wakes the guest of a machine.
-func Wake(o Options) channel.Wake {
-	return channel.Wake{
+func Wake() channel.Wake { return channel.Wake{Scratch: disk} }
+
+// Identity returns the identity of a guest.
+func Identity(o Options) channel.Identity {
+	return channel.Identity{
 		Run: "r-test", Time: time.Now(), Entropy: bytes.Repeat([]byte{7}, 64), MachineID: strings.Repeat("0", 32), Hostname: "test",
-		Scratch: disk, Limits: channel.Limits{PIDs: 256, Memory: memory},
+		Limits: channel.Limits{PIDs: 256, Memory: memory},
 		Files: channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
 	}
 }

@@ -1,0 +1,206 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/vmm"
+)
+
+// Machine describes the machine of a sandbox, which belongs to no run. The caller closes its files.
+type Machine struct {
+	ID          string // for messages
+	Driver      vmm.Driver
+	Image       vmm.Image
+	Scratch     *os.File
+	Tap         *os.File // see vmm.Machine
+	CPUs        int
+	Memory      int64 // bytes
+	ScratchSize int64 // bytes
+	DiskRate    int64 // bytes per second of each disk; 0: no limit
+	NetworkRate int64 // bytes per second in each direction; 0: no limit
+}
+
+// Warm is a sandbox without an identity: its VM runs and its guest is awake, but it belongs to no run, and nothing is recorded. Its
+// clock, randomness and host name are those of the template's snapshot until Identify.
+//
+//	   Start              Assign
+//	-----------> waiting ---------> assigned: that Sandbox's
+//	              ^   |  \
+//	              +---+   \ Close; or the VM died, Done is closed
+//	             Rehearse  -----------------------------------------> gone
+type Warm struct {
+	machine  Machine
+	vm       vmm.VM
+	guest    *channel.Client // nil until the guest is awake
+	observer vmm.Observer    // nil: the guest has a sensor
+	sandbox  atomic.Pointer[Sandbox]
+	watch    sync.WaitGroup // observes the VM and waits for its end
+
+	began     time.Time
+	took      time.Duration // to start the VM
+	rehearsed bool
+
+	dead chan struct{} // closed when the sandbox cannot be used any more
+	once sync.Once     // closes dead
+	err  error         // why; set before dead is closed
+}
+
+// wakeTimeout bounds the guest's handshake, which takes some 10 ms.
+const wakeTimeout = 30 * time.Second
+
+// Start starts the VM of a sandbox and wakes its guest.
+func Start(ctx context.Context, m Machine) (*Warm, error) {
+	w := &Warm{machine: m, began: time.Now().UTC(), dead: make(chan struct{})}
+	var err error
+	w.vm, err = m.Driver.Start(ctx, vmm.Machine{
+		ID: m.ID, Image: m.Image, CPUs: m.CPUs, Memory: m.Memory, Scratch: m.Scratch, Tap: m.Tap, DiskRate: m.DiskRate, NetworkRate: m.NetworkRate,
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.took = time.Since(w.began)
+	w.observer, _ = w.vm.(vmm.Observer)
+	if err := w.wake(ctx); err != nil {
+		return nil, errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+	}
+	return w, nil
+}
+
+// wake lets the guest run and connects to it.
+func (w *Warm) wake(ctx context.Context) error {
+	if w.machine.Image.State == nil {
+		if err := channel.AwaitReady(ctx, w.vm.Channel()); err != nil {
+			return w.diagnose(fmt.Errorf("boot the guest: %w", err))
+		}
+	} else if err := w.vm.Thaw(ctx); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
+	var err error
+	if w.guest, err = channel.Connect(limited, w.vm.Channel(), channel.Wake{Scratch: w.machine.ScratchSize}, w.observe); err != nil {
+		return w.diagnose(fmt.Errorf("wake the guest: %w", err))
+	}
+	keep := context.WithoutCancel(ctx)
+	if w.observer != nil {
+		w.watch.Go(func() { w.fail(w.observer.Observe(keep, w.observe)) })
+	}
+	w.watch.Go(w.await)
+	return nil
+}
+
+// observe takes an event. Before the sandbox belongs to a run nothing may be observed: such an event makes it unusable.
+func (w *Warm) observe(ctx context.Context, ev *audit.Event) error {
+	if sb := w.sandbox.Load(); sb != nil {
+		return sb.observe(ctx, ev)
+	}
+	return fmt.Errorf("an event of kind %s before the sandbox belongs to a run", ev.Kind)
+}
+
+// await waits for the end of the VM or of the guest's session.
+func (w *Warm) await() {
+	select {
+	case <-w.vm.Done():
+		w.die(errors.Join(ErrVMDied, w.vm.Err()))
+	case <-w.guest.Done():
+		w.die(w.guest.Err())
+	}
+}
+
+// fail ends the sandbox because it is not observed any more: the workload must not continue. err is nil at the VM's end.
+func (w *Warm) fail(err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("observe the sandbox: %w", err)
+	w.die(err)
+	if sb := w.sandbox.Load(); sb != nil {
+		sb.abort(err)
+	}
+}
+
+func (w *Warm) die(err error) {
+	w.once.Do(func() {
+		w.err = err
+		close(w.dead)
+	})
+}
+
+// rehearsal are commands that many steps begin with. None of them writes a file.
+var rehearsal = [][]string{{"true"}, {"true"}, {"sh", "-c", "cat /dev/null | true"}, {"true"}}
+
+// Rehearse runs trivial commands in the guest, in the way in which steps run. This reads from the template what every step
+// needs, and makes the emulator translate it. Nothing is left of the commands.
+func (w *Warm) Rehearse(ctx context.Context) error {
+	for _, argv := range rehearsal {
+		cmd := channel.Command{Step: "rehearsal", Argv: argv, Leased: true}
+		if err := w.guest.Rehearse(ctx, cmd); err != nil {
+			return w.diagnose(err)
+		}
+	}
+	if err := w.guest.Drain(ctx); err != nil {
+		return w.diagnose(err)
+	}
+	w.rehearsed = true
+	return nil
+}
+
+// Check returns an error if the sandbox cannot be used: it has died, or its guest does not answer.
+func (w *Warm) Check(ctx context.Context) error {
+	select {
+	case <-w.dead:
+		return w.err
+	default:
+	}
+	if err := w.guest.Ping(ctx); err != nil {
+		return w.diagnose(err)
+	}
+	return nil
+}
+
+// Done is closed when the VM has ended, or the guest's session has.
+func (w *Warm) Done() <-chan struct{} { return w.dead }
+
+// Close destroys the VM. It can be called again.
+func (w *Warm) Close(ctx context.Context) error {
+	if w.guest != nil {
+		w.guest.Close() // an error is ignored: the VM is destroyed in any case
+	}
+	err := w.vm.Destroy(ctx)
+	w.watch.Wait()
+	return err
+}
+
+// started describes the VM for the record of its run.
+func (w *Warm) started() audit.VM {
+	v := audit.VM{Op: "restore", Driver: w.machine.Driver.Name(), Tier: w.machine.Driver.Tier(), DurationNS: int64(w.took)}
+	if w.machine.Image.State == nil {
+		v.Op = "boot"
+	}
+	if w.rehearsed {
+		v.Reason = "before the run, at " + w.began.Format(time.RFC3339) + ", for the pool"
+	}
+	return v
+}
+
+// diagnose adds the reason of the VM's end, if it has ended, to an error of the channel.
+func (w *Warm) diagnose(err error) error {
+	select {
+	case <-w.vm.Done():
+		return fmt.Errorf("%w: %w (%w)", ErrVMDied, w.vm.Err(), err)
+	case <-time.After(diedWithin):
+		return err
+	}
+}
+
+// diedWithin is how much later than the end of its channel the end of a VM can be noticed: on a busy host the kernel takes
+// that long to free its memory. A VM whose channel alone has ended is rare.
+const diedWithin = 3 * time.Second
