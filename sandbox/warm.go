@@ -137,7 +137,7 @@ func (w *Warm) die(err error) {
 // rehearsal are commands that many steps begin with. None of them writes a file.
 var rehearsal = [][]string{{"true"}, {"true"}, {"sh", "-c", "cat /dev/null | true"}, {"true"}}
 
-// Rehearse runs trivial commands in the guest, in the way in which steps run. This reads from the template what every step
+// Rehearse runs trivial commands in the guest as steps run. This reads from the template what every step
 // needs, and makes the emulator translate it. Nothing is left of the commands.
 func (w *Warm) Rehearse(ctx context.Context) error {
 	for _, argv := range rehearsal {

@@ -225,6 +225,31 @@ func TestWarmDies(t *testing.T) {
 	})
 }
 
+// unwritable is a record that never becomes durable.
+type unwritable struct{ *record }
+
+func (unwritable) Sync(context.Context, uint64) error { return errors.New("no space") }
+
+// TestUnrecorded: a sandbox gets no identity if the start of its run cannot be recorded.
+func TestUnrecorded(t *testing.T) {
+	w := warm(t, vmtest.GVisor(t))
+	take := func(context.Context) (*sandbox.Warm, error) { return w, nil }
+	r := &record{}
+	parts := sandbox.Parts{Recorder: unwritable{r}, Redactor: redact.New([]byte("key")), Notice: func(string) {}}
+	steps := []sandbox.Step{{Name: "main", Argv: []string{"true"}}}
+	plan := sandbox.Plan{Steps: steps, Time: time.Minute}
+	res := sandbox.Run(t.Context(), take, parts, sandbox.Settings{Run: "r-a"}, plan, func(*sandbox.Sandbox) { t.Error("it was assigned") })
+	if res.Err == nil || !strings.Contains(res.Err.Error(), "no space") {
+		t.Errorf("%v", res.Err)
+	}
+	<-w.Done()
+	for _, ev := range r.all() {
+		if ev.Kind != audit.KindRun {
+			t.Errorf("recorded: %+v", ev)
+		}
+	}
+}
+
 // children returns the processes that this one has started.
 func children(t *testing.T) (pids []int) {
 	t.Helper()

@@ -64,7 +64,7 @@ func (w *worker) current() (*sandbox.Sandbox, error) {
 	return w.sandbox, nil
 }
 
-// started sets the sandbox. It is called before the guest runs.
+// started sets the sandbox. It is called before the guest has its identity.
 func (w *worker) started(ctx context.Context, s *sandbox.Sandbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
