@@ -115,7 +115,7 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 			{"make deb", "TestPackage builds it"},
 			{"sudo apt install", "hack/hostvm/hosts --only package does it"},
 			{"sudo gpasswd", "follows it"},
-			{"sudo custody project apply custody.yaml", "follows it"},
+			{"sudo env CUSTODY_HOME=/var/lib/custody/host", "follows it"},
 			{"custody run --project demo", "follows it"},
 			{"sudo mmdebstrap", "fetches packages"},
 			{"sudo custody template build mine", "needs the userland"},
