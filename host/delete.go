@@ -182,8 +182,8 @@ func (d Deletions) deleteRun(ctx context.Context, m statement.Manifest, closing 
 	}
 	signed, err := statement.Deletion{
 		Run: m.Run, Tenant: m.Tenant, Began: run.Began(), Ended: m.SealedAt, Records: run.Events, Segments: m.Segment + 1,
-		Manifest: statement.Digest(closing), Rule: "delete_after: " + time.Duration(d.host.config.DeleteAfter).String(), Time: time.Now(),
-	}.Sign(key)
+		Manifest: statement.Digest(closing), Rule: statement.DeleteRule(time.Duration(d.host.config.DeleteAfter)), Time: time.Now(),
+	}.Sign(key.With(closing))
 	if err != nil {
 		return err
 	}

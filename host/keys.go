@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/hostkey/remote"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -21,6 +22,9 @@ import (
 // Signing returns the host's signing key from the storage that host.yaml names. If the host never had one, it creates it.
 // It completes an interrupted rotation: a retired key must not sign.
 func (k Keys) Signing() (hostkey.Key, error) {
+	if c := k.host.signing.client(); c != nil {
+		return remoteKey(c)
+	}
 	key, err := k.signingKey()
 	if err != nil {
 		return key, err
@@ -56,6 +60,8 @@ type heldKey struct {
 	known  hostkey.Key
 	public string // contents of host.pub at that time
 	failed failure
+	// elsewhere has the key; nil: this process
+	elsewhere *remote.Client
 }
 
 // failure is the error of a source that was asked for the key.
@@ -115,13 +121,16 @@ func (k Keys) keySource() (hostkey.Source, error) {
 	}
 	k.host.signing.mu.Lock()
 	defer k.host.signing.mu.Unlock()
+	if k.host.signing.elsewhere != nil {
+		return nil, &KeyElsewhereError{}
+	}
 	return k.host.signing.from(k.host, kind)
 }
 
 // Public returns the published half of the host's key, which needs no secret and no other process. If the host has
 // no key yet, it creates it.
 func (k Keys) Public() (string, error) {
-	if k.host.config.Key != "" && k.host.config.Key != keyInFile {
+	if k.host.config.Key != "" && k.host.config.Key != keyInFile || k.host.signing.client() != nil {
 		public, err := regular.ReadFile(k.host.keys(hostkey.PublicFile))
 		if err == nil {
 			_, err = note.NewVerifier(strings.TrimSpace(string(public)))

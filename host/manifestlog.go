@@ -55,7 +55,7 @@ func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := hostlog.Options{Dir: l.host.path("log"), Signer: key, Verifier: own, Older: keys, Warn: func(err error) { l.host.warn(err.Error()) }}
+	o := hostlog.Options{Dir: l.host.path("log"), Signer: key.Signer, Verifier: own, Older: keys, Warn: func(err error) { l.host.warn(err.Error()) }}
 	if o.Witnesses, err = l.host.config.Log.policy(); err != nil {
 		return nil, err
 	}

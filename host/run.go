@@ -115,7 +115,7 @@ func Reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
 // open creates the log.
 func (r *Run) open() (err error) {
 	o := r.options
-	r.watch = &sealer.Watch{Sealer: statement.NewSealer(r.key, o.Facts), Wait: o.KeyWait}
+	r.watch = &sealer.Watch{Sealer: r.host.Keys().sealer(r.key, o.ID, o.Facts), Wait: o.KeyWait}
 	r.log, err = wal.Create(r.Dir, wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: r.watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: r.Room,
 		OnCommit: r.committed, OnSeal: r.Sealed,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -111,10 +110,13 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := rc.host.Keys().complete(ctx, run); err != nil {
+		return false, err
+	}
 	// Do not wait here for space on a full disk: the next start closes the log.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: statement.NewSealer(key, facts), OnStall: cancel})
+	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: rc.host.Keys().sealer(key, run, facts), OnStall: cancel})
 	if errors.Is(err, wal.ErrFinished) {
 		return false, nil
 	}

@@ -1,6 +1,7 @@
 package hostlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,6 +78,37 @@ func (c Checkpoint) follows(before Checkpoint) error {
 		return fmt.Errorf("%w: two checkpoints of %d entries have the roots %s and %s", ErrForked, c.Size, before.Root, c.Root)
 	}
 	return nil
+}
+
+// Prover is a signer that signs a checkpoint only with a proof that the log extends the one which it signed last.
+type Prover interface {
+	note.Signer
+	// SignCheckpoint signs the text of a checkpoint. It calls extends for the proof that the log extends its first entries, up to size from.
+	SignCheckpoint(text []byte, extends func(from uint64) ([]merkle.Hash, error)) ([]byte, error)
+}
+
+// proving signs checkpoints of one tree with their proofs.
+type proving struct {
+	Prover
+	extends func(from uint64) ([]merkle.Hash, error)
+}
+
+// Sign implements note.Signer.
+func (p proving) Sign(text []byte) ([]byte, error) { return p.SignCheckpoint(text, p.extends) }
+
+// prove returns the signer for checkpoints of the tree of that size.
+func (f files) prove(ctx context.Context, s note.Signer, size uint64) note.Signer {
+	p, ok := s.(Prover)
+	if !ok {
+		return s
+	}
+	return proving{p, func(from uint64) ([]merkle.Hash, error) {
+		if from == 0 || from >= size { // there is nothing to prove, or there is no proof
+			return nil, nil
+		}
+		path, err := f.consistency(ctx, from, size)
+		return hashes(path), err
+	}}
 }
 
 // onlyEmpty is a signer for the empty tree only.

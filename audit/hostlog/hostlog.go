@@ -31,7 +31,7 @@ const never = 100 * 365 * 24 * time.Hour
 // Options name the log, its signer and its witnesses.
 type Options struct {
 	Dir string // created if it does not exist
-	// Signer signs the checkpoints. Its name is the log's origin, which never changes.
+	// Signer signs the checkpoints. Its name is the log's origin, which never changes. It can be a Prover.
 	Signer note.Signer
 	// Verifier belongs to Signer. Older are its predecessors, which may have signed the last
 	// checkpoint.

@@ -139,7 +139,7 @@ func (f files) extends(ctx context.Context, before, now tree) error {
 // sign returns a checkpoint of t with all signatures that were available. If it returns an error other than Unwitnessed,
 // or the log fails closed, it returns no checkpoint.
 func (l *Log) sign(ctx context.Context, t tree) ([]byte, error) {
-	options := tessera.NewAppendOptions().WithCheckpointSigner(l.o.Signer, l.o.Others...)
+	options := tessera.NewAppendOptions().WithCheckpointSigner(l.files.prove(ctx, l.o.Signer, t.Size), l.o.Others...)
 	requests := newWitnessTransport(l.o.Transport)
 	if l.o.Witnesses != nil {
 		// Tessera fails open, so that it returns the signatures that it has; the code below decides.

@@ -57,6 +57,20 @@ type Key struct {
 // Verifier returns what verifies the key's signatures.
 func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Public) }
 
+// Doubtful is a signer in another process that does not believe its caller everything.
+type Doubtful interface {
+	// With returns a signer that shows a signed manifest along with each statement which rests on it.
+	With(manifest []byte) note.Signer
+}
+
+// With returns the key's signer for a statement that rests on a signed manifest.
+func (k Key) With(manifest []byte) note.Signer {
+	if d, ok := k.Signer.(Doubtful); ok {
+		return d.With(manifest)
+	}
+	return k.Signer
+}
+
 // Source provides a host's signing key: a file, or a service that signs and does not reveal the
 // key. One that is not a file stores the public half in the same files as File.
 type Source interface {

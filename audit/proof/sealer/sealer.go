@@ -29,8 +29,8 @@ import (
 
 const callSeal = "seal"
 
-// segment is what a worker states of a sealed segment.
-type segment struct {
+// Segment is what a worker states of a sealed segment.
+type Segment struct {
 	Index, First, Last, Count uint64
 	Bytes                     int64
 	Root                      merkle.Hash
@@ -38,22 +38,54 @@ type segment struct {
 	Closing                   wal.Closing
 }
 
+// SegmentOf returns a segment without its records, and their leaves.
+func SegmentOf(s wal.Segment) (seg Segment, leaves []byte) {
+	leaves, root := statement.Leaves(s)
+	return Segment{
+		Index: s.Index, First: s.First, Last: s.Last, Count: s.Count, Bytes: s.Bytes, Root: root, Losses: s.Losses, Closing: s.Closing,
+	}, leaves
+}
+
+// same reports whether both are the same. Losses can be nil or empty.
+func (s Segment) same(o Segment) bool {
+	if len(s.Losses) == 0 && len(o.Losses) == 0 {
+		s.Losses, o.Losses = nil, nil
+	}
+	return reflect.DeepEqual(s, o)
+}
+
 // Signer signs the segments of one run. It is safe for concurrent use.
 //
-//	NewSigner --> open --a closing segment--> closed
+//	NewSigner, Resume --> open --a closing segment--> closed
 type Signer struct {
 	run    string
 	signer *statement.Sealer
 	now    func() time.Time
 
 	mu     sync.Mutex // guards the fields below
-	last   *segment   // nil before the first
+	last   *Segment   // nil before the first
 	signed []byte     // its manifest
 }
 
 // NewSigner returns the signer of a run, whose manifests have these facts.
 func NewSigner(key note.Signer, run string, facts statement.Facts) *Signer {
 	return &Signer{run: run, signer: statement.NewSealer(key, facts), now: time.Now}
+}
+
+// Resume returns the signer of a run that another Signer has begun, and whose last manifest is last. One of the trusted keys must have
+// signed it. The caller answers for last being the last one: what follows it can be signed again.
+func Resume(key note.Signer, run string, last []byte, trusted note.Verifiers) (*Signer, error) {
+	m, err := statement.OpenManifest(last, trusted)
+	if err == nil && m.Run != run {
+		err = fmt.Errorf("it is of run %s", m.Run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("last manifest of run %s: %w", run, err)
+	}
+	s := NewSigner(key, run, m.Facts)
+	s.signed = last
+	s.last = &Segment{Index: m.Segment, First: m.First, Last: m.Last, Count: m.Count, Bytes: m.Bytes, Root: m.Root, Losses: m.Losses, Closing: m.Closing}
+	return s, nil
 }
 
 // Handlers returns the call with which a Remote has a segment signed.
@@ -63,12 +95,12 @@ func (s *Signer) Handlers() map[string]privsep.Handler {
 
 // Handlers returns the call with which a Remote has a segment signed by a signer that is made later.
 func Handlers(signer func() (*Signer, error)) map[string]privsep.Handler {
-	return map[string]privsep.Handler{callSeal: privsep.Handle(func(_ context.Context, seg segment) (any, []*os.File, error) {
+	return map[string]privsep.Handler{callSeal: privsep.Handle(func(_ context.Context, seg Segment) (any, []*os.File, error) {
 		s, err := signer()
 		if err != nil {
 			return nil, nil, err
 		}
-		manifest, err := s.sign(seg)
+		manifest, err := s.Sign(seg)
 		return manifest, nil, err
 	})}
 }
@@ -81,11 +113,11 @@ func (s *Signer) Last() []byte {
 	return s.signed
 }
 
-// sign signs a segment. For the last one that it signed it returns the same manifest again.
-func (s *Signer) sign(seg segment) ([]byte, error) {
+// Sign signs a segment. For the last one that it signed it returns the same manifest again.
+func (s *Signer) Sign(seg Segment) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last != nil && reflect.DeepEqual(*s.last, seg) {
+	if s.last != nil && s.last.same(seg) {
 		return s.signed, nil
 	}
 	if err := s.check(seg); err != nil {
@@ -113,7 +145,7 @@ var (
 )
 
 // check compares a segment with the one before it. The caller holds mu.
-func (s *Signer) check(seg segment) error {
+func (s *Signer) check(seg Segment) error {
 	index, first := uint64(0), uint64(1)
 	if s.last != nil {
 		index, first = s.last.Index+1, s.last.Last+1
@@ -147,11 +179,9 @@ func NewRemote(c *privsep.Conn) *Remote { return &Remote{c} }
 var _ wal.Sealer = (*Remote)(nil)
 
 // Seal implements wal.Sealer.
-func (r *Remote) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
-	leaves, root := statement.Leaves(seg)
-	_, err = r.conn.Call(context.Background(), callSeal, segment{ // ends with the connection
-		Index: seg.Index, First: seg.First, Last: seg.Last, Count: seg.Count, Bytes: seg.Bytes, Root: root, Losses: seg.Losses, Closing: seg.Closing,
-	}, &manifest)
+func (r *Remote) Seal(s wal.Segment) (leaves, manifest []byte, err error) {
+	seg, leaves := SegmentOf(s)
+	_, err = r.conn.Call(context.Background(), callSeal, seg, &manifest) // ends with the connection
 	return leaves, manifest, err
 }
 

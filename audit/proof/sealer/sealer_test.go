@@ -113,10 +113,10 @@ func TestRecordOfAWorker(t *testing.T) {
 }
 
 // signs has a signer sign each segment in turn.
-func signs(t *testing.T, s *Signer, all ...segment) {
+func signs(t *testing.T, s *Signer, all ...Segment) {
 	t.Helper()
 	for _, seg := range all {
-		_, err := s.sign(seg)
+		_, err := s.Sign(seg)
 		must(t, err)
 	}
 }
@@ -127,43 +127,43 @@ func root(b byte) (h merkle.Hash) {
 }
 
 var (
-	first  = segment{Index: 0, First: 1, Last: 5, Count: 5, Bytes: 100, Root: root(1)}
-	second = segment{Index: 1, First: 6, Last: 9, Count: 4, Bytes: 100, Root: root(2)}
-	ending = segment{Index: 2, First: 10, Last: 9, Closing: wal.Sealed}
+	first  = Segment{Index: 0, First: 1, Last: 5, Count: 5, Bytes: 100, Root: root(1)}
+	second = Segment{Index: 1, First: 6, Last: 9, Count: 4, Bytes: 100, Root: root(2)}
+	ending = Segment{Index: 2, First: 10, Last: 9, Closing: wal.Sealed}
 )
 
 // TestRefusals: a worker cannot have a segment signed that contradicts those before it.
 func TestRefusals(t *testing.T) {
-	change := func(s segment, do func(*segment)) segment {
+	change := func(s Segment, do func(*Segment)) Segment {
 		do(&s)
 		return s
 	}
 	for name, c := range map[string]struct {
-		signed []segment
-		seg    segment
+		signed []Segment
+		seg    Segment
 		want   error
 	}{
 		"the second one first":      {nil, second, errOrder},
-		"not from the first record": {nil, change(first, func(s *segment) { s.First, s.Count = 2, 4 }), errOrder},
-		"a second version":          {[]segment{first}, change(first, func(s *segment) { s.Root = root(9) }), errOrder},
-		"a second version, earlier": {[]segment{first, second}, first, errOrder},
-		"a hole":                    {[]segment{first}, change(second, func(s *segment) { s.First, s.Last = 7, 10 }), errOrder},
-		"an overlap":                {[]segment{first}, change(second, func(s *segment) { s.First, s.Last = 5, 8 }), errOrder},
-		"a skipped segment":         {[]segment{first}, change(second, func(s *segment) { s.Index = 2 }), errOrder},
-		"a wrong count":             {[]segment{first}, change(second, func(s *segment) { s.Count = 5 }), errRange},
-		"a huge number":             {[]segment{first}, change(second, func(s *segment) { s.Last, s.Count = math.MaxUint64, math.MaxUint64-5 }), errRange},
-		"negative bytes":            {[]segment{first}, change(second, func(s *segment) { s.Bytes = -1 }), errRange},
-		"empty and open":            {[]segment{first}, segment{Index: 1, First: 6, Last: 5}, errEmpty},
-		"an unknown closing":        {[]segment{first}, change(second, func(s *segment) { s.Closing = "lost" }), errEnd},
-		"an unknown stage":          {[]segment{first}, change(second, func(s *segment) { s.Losses = wal.Losses{"kitchen": {Gaps: 1}} }), errLosses},
-		"after the end":             {[]segment{first, second, ending}, segment{Index: 3, First: 10, Last: 10, Count: 1}, errClosed},
-		"a second end":              {[]segment{first, second, ending}, segment{Index: 3, First: 10, Last: 9, Closing: wal.Interrupted}, errClosed},
+		"not from the first record": {nil, change(first, func(s *Segment) { s.First, s.Count = 2, 4 }), errOrder},
+		"a second version":          {[]Segment{first}, change(first, func(s *Segment) { s.Root = root(9) }), errOrder},
+		"a second version, earlier": {[]Segment{first, second}, first, errOrder},
+		"a hole":                    {[]Segment{first}, change(second, func(s *Segment) { s.First, s.Last = 7, 10 }), errOrder},
+		"an overlap":                {[]Segment{first}, change(second, func(s *Segment) { s.First, s.Last = 5, 8 }), errOrder},
+		"a skipped segment":         {[]Segment{first}, change(second, func(s *Segment) { s.Index = 2 }), errOrder},
+		"a wrong count":             {[]Segment{first}, change(second, func(s *Segment) { s.Count = 5 }), errRange},
+		"a huge number":             {[]Segment{first}, change(second, func(s *Segment) { s.Last, s.Count = math.MaxUint64, math.MaxUint64-5 }), errRange},
+		"negative bytes":            {[]Segment{first}, change(second, func(s *Segment) { s.Bytes = -1 }), errRange},
+		"empty and open":            {[]Segment{first}, Segment{Index: 1, First: 6, Last: 5}, errEmpty},
+		"an unknown closing":        {[]Segment{first}, change(second, func(s *Segment) { s.Closing = "lost" }), errEnd},
+		"an unknown stage":          {[]Segment{first}, change(second, func(s *Segment) { s.Losses = wal.Losses{"kitchen": {Gaps: 1}} }), errLosses},
+		"after the end":             {[]Segment{first, second, ending}, Segment{Index: 3, First: 10, Last: 10, Count: 1}, errClosed},
+		"a second end":              {[]Segment{first, second, ending}, Segment{Index: 3, First: 10, Last: 9, Closing: wal.Interrupted}, errClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, _ := newKey(t)
 			s := NewSigner(key, testRun, facts)
 			signs(t, s, c.signed...)
-			if m, err := s.sign(c.seg); !errors.Is(err, c.want) || m != nil {
+			if m, err := s.Sign(c.seg); !errors.Is(err, c.want) || m != nil {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
@@ -177,10 +177,10 @@ func TestSignedOnce(t *testing.T) {
 	clock := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	s.now = func() time.Time { clock = clock.Add(time.Second); return clock }
 	var before []byte
-	for i, seg := range []segment{first, second, ending} {
-		signed, err := s.sign(seg)
+	for i, seg := range []Segment{first, second, ending} {
+		signed, err := s.Sign(seg)
 		must(t, err)
-		again, err := s.sign(seg)
+		again, err := s.Sign(seg)
 		if err != nil || string(again) != string(signed) {
 			t.Errorf("segment %d, again: %q, %v", i, again, err)
 		}
@@ -196,6 +196,65 @@ func TestSignedOnce(t *testing.T) {
 			t.Errorf("segment %d: %+v", i, m)
 		}
 		before = signed
+	}
+}
+
+// TestResume: a signer continues the chain of another one, and only after a manifest of its run that a trusted key signed.
+func TestResume(t *testing.T) {
+	key, trusted := newKey(t)
+	before := NewSigner(key, testRun, facts)
+	signs(t, before, first, second)
+	s, err := Resume(key, testRun, before.Last(), trusted)
+	must(t, err)
+	again := second
+	again.Losses = wal.Losses{}
+	if m, err := s.Sign(again); err != nil || string(m) != string(before.Last()) {
+		t.Errorf("the last segment again: %q, %v", m, err)
+	}
+	for name, seg := range map[string]Segment{"an earlier segment": first, "the last one, changed": {Index: 1, First: 6, Last: 9, Count: 4, Root: root(9)}} {
+		if _, err := s.Sign(seg); !errors.Is(err, errOrder) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	signed, err := s.Sign(ending)
+	must(t, err)
+	m, err := statement.ReadManifest(signed)
+	if err != nil || m.Prev != statement.Digest(before.Last()) || m.Facts != facts {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if s, err = Resume(key, testRun, signed, trusted); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sign(Segment{Index: 3, First: 10, Last: 10, Count: 1}); !errors.Is(err, errClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestResumeRefusals: what is not a signed manifest of the run cannot be continued.
+func TestResumeRefusals(t *testing.T) {
+	key, trusted := newKey(t)
+	stranger, _ := newKey(t)
+	of := func(key note.Signer, run string) []byte {
+		s := NewSigner(key, run, facts)
+		signs(t, s, first)
+		return s.Last()
+	}
+	checkpoint, err := note.Sign(&note.Note{Text: "custody-test\n0\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n"}, key)
+	must(t, err)
+	good := of(key, testRun)
+	for name, last := range map[string][]byte{
+		"nothing":          nil,
+		"garbage":          []byte("garbage"),
+		"another run's":    of(key, "r-other"),
+		"another key's":    of(stranger, testRun),
+		"two signatures":   append(append([]byte(nil), good...), good[strings.LastIndex(string(good), "\n\n")+2:]...),
+		"a torn one":       good[:len(good)-5],
+		"not a manifest":   checkpoint,
+		"a changed record": []byte(strings.Replace(string(good), `"last":5`, `"last":6`, 1)),
+	} {
+		if s, err := Resume(key, testRun, last, trusted); err == nil || s != nil {
+			t.Errorf("%s: continued", name)
+		}
 	}
 }
 

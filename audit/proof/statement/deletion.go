@@ -35,6 +35,9 @@ type Deletion struct {
 	Time     time.Time   `json:"time"`     // when
 }
 
+// DeleteRule returns the Rule of deletions by the age of runs.
+func DeleteRule(after time.Duration) string { return "delete_after: " + after.String() }
+
 // Sign returns the statement as a signed note.
 func (d Deletion) Sign(s note.Signer) ([]byte, error) {
 	d.V = deletionVersion

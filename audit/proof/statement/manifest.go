@@ -157,7 +157,19 @@ func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 	}, err
 }
 
-// parseSigned parses the manifest in a note without verifying its signatures.
+// OpenManifest verifies the signature of a manifest with the trusted keys. It accepts the canonical form only.
+func OpenManifest(signed []byte, trusted note.Verifiers) (Manifest, error) {
+	n, err := OpenNote(signed, trusted)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("manifest: %w", err)
+	}
+	if again, ok := Canonical(n); !ok || again != string(signed) {
+		return Manifest{}, errors.New("manifest: the signed note is not in canonical form")
+	}
+	return ParseManifest(n.Text)
+}
+
+// ReadManifest parses the manifest in a note without verifying its signatures.
 func ReadManifest(signed []byte) (Manifest, error) {
 	n, err := Unverified(signed)
 	if err != nil {

@@ -24,6 +24,34 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
+// Parse parses the text of a statement of any kind, without its signature, or that of a checkpoint. It returns a value of the kind's type,
+// such as a Manifest. It accepts canonical encodings only.
+func Parse(text string) (any, error) {
+	kind, _, _ := strings.Cut(text, "\n")
+	switch kind + "\n" {
+	case manifestType:
+		return ParseManifest(text)
+	case erasureType:
+		return ParseErasure(text)
+	case deletionType:
+		return ParseDeletion(text)
+	case rotationType:
+		return ParseRotation(text)
+	case hostType:
+		return ParseHost(text)
+	case attachmentsType:
+		return ParseAttachments(text)
+	case selectionType:
+		return ParseSelected(text)
+	case trailerType:
+		return ParseTrailer(text)
+	}
+	if strings.Contains(kind, " ") { // the name of a log has no spaces
+		return nil, fmt.Errorf("statement of an unknown kind: %.60q", kind)
+	}
+	return ParseCheckpoint(text)
+}
+
 // statementText returns the signed text: a line that names the kind of statement, and a line of JSON. The first line
 // prevents that a signature on one kind of statement is valid for another.
 func statementText(kind string, v any) (string, error) {

@@ -151,30 +151,3 @@ func (u unlock) Close() error {
 
 // Frames yields the frames of the log, in order.
 func (f FS) Frames() iter.Seq2[wal.Frame, error] { return wal.Frames(f, Dir) }
-
-// Segment yields the frames of the segment that begins with seq first.
-func (f FS) Segment(first uint64) iter.Seq2[wal.Frame, error] {
-	return func(yield func(wal.Frame, error) bool) {
-		path := filepath.Join(Dir, wal.FileName(first, wal.SegmentSuffix))
-		data, err := f.ReadFile(path)
-		if err != nil {
-			yield(wal.Frame{}, err)
-			return
-		}
-		wal.ReadFrames(path, data)(yield)
-	}
-}
-
-// Write durably creates or replaces a file of the log, except for a segment.
-func (f FS) Write(name string, data []byte) error {
-	path := filepath.Join(Dir, name)
-	file, err := f.Create(path + wal.TempSuffix)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteAt(data, 0)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return errors.Join(f.Rename(path+wal.TempSuffix, path), f.SyncDir(Dir))
-}
