@@ -278,6 +278,16 @@ func Decode(body []byte, into any) error {
 	return nil
 }
 
+// Relay returns a handler that makes the call at the other end of another connection, with the same body and descriptors.
+func Relay(to *Conn, call string) Handler {
+	return func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
+		defer closeAll(files)
+		var result json.RawMessage
+		with, err := to.Call(ctx, call, json.RawMessage(body), &result, files...)
+		return result, with, err
+	}
+}
+
 // Server carries out calls of another process.
 type Server interface {
 	// Handlers returns the calls.

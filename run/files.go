@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,10 +13,12 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/workspace"
+	"github.com/custody-project/custody/workspace/transfer"
 )
 
 // The part of an empty scratch disk that the sandbox itself uses.
@@ -24,49 +27,118 @@ const (
 	usedFiles = 256
 )
 
-// files are the files that a run copies in and out.
-type files struct {
-	in     sandbox.In
-	out    sandbox.Out
-	source *channel.SourceDir // nil: nothing is copied in
-	// destination is where files are copied out; nil: none are.
-	destination *channel.DestinationDir
-	pick        *workspace.Selection
+// Files copies the files of a run in and out.
+type Files interface {
+	privsep.Server
+	// Size is that of the files that are copied in.
+	Size() channel.Size
 }
 
-// Close closes the directory that is copied in.
-func (f *files) Close() error {
-	if f.pick == nil {
-		return nil
+// FileSpec describes what a run copies in and out.
+type FileSpec struct {
+	Workdir string            // directory to copy in; empty: none
+	Out     string            // directory to copy out to; empty: none
+	Secrets map[string]string // files from which secrets are read, by the name of the secret; they are not copied in
+	Named   []string          // files of the host that the project's file names; they are not replaced
+	Home    string            // $CUSTODY_HOME
+	Disk    int64             // size of the sandbox's disk in bytes, which bounds what is copied out
+}
+
+// fileSpec returns the FileSpec of the run.
+func (o *Options) fileSpec() FileSpec {
+	_, sources := o.sources()
+	return FileSpec{
+		Workdir: o.Workdir, Out: o.Out, Secrets: o.Project.SecretFiles(sources), Named: o.Project.HostFiles(o.File, sources),
+		Home: o.Home.Dir, Disk: o.Project.Limits.Disk,
 	}
-	return f.pick.Close()
 }
 
-// check checks the directory that is copied in and the one that files are copied out to.
-func (f *files) check(ctx context.Context, o *Options, m *messages) error {
-	if o.Workdir != "" {
-		if err := f.measure(ctx, o, m); err != nil {
-			return fmt.Errorf("--workdir %s: %w", o.Workdir, err)
+// openFiles opens the run's files, and checks that they fit on the scratch disk.
+func (j *Job) openFiles(ctx context.Context) (err error) {
+	o := &j.o
+	open := o.OpenFiles
+	if open == nil || o.Workdir == "" && o.Out == "" {
+		open = func(ctx context.Context, s FileSpec) (Files, error) { return OpenFiles(ctx, s, j.messages.notice) }
+	}
+	if j.files, err = open(ctx, o.fileSpec()); err != nil || o.Workdir == "" {
+		return err
+	}
+	if err := fits(ctx, o.Home, j.files.Size(), o.Project.Limits.Disk); err != nil {
+		return fmt.Errorf("--workdir %s: %w", o.Workdir, err)
+	}
+	return nil
+}
+
+// localFiles are files that this process reads and writes.
+type localFiles struct {
+	*transfer.Server
+	pick *workspace.Selection // nil: nothing is copied in
+	size channel.Size
+}
+
+// Size implements Files.
+func (f *localFiles) Size() channel.Size { return f.size }
+
+// Close implements privsep.Server.
+func (f *localFiles) Close() error {
+	err := f.Server.Close()
+	if f.pick != nil {
+		err = errors.Join(err, f.pick.Close())
+		f.pick = nil
+	}
+	return err
+}
+
+// OpenFiles checks the directory that is copied in, and the one that files are copied out to, with the rights of this process.
+func OpenFiles(ctx context.Context, s FileSpec, notice func(string)) (Files, error) {
+	f := &localFiles{}
+	var in *channel.SourceDir
+	var err error
+	if s.Workdir != "" {
+		if in, err = f.measure(ctx, s, notice); err != nil {
+			return nil, fmt.Errorf("--workdir %s: %w", s.Workdir, err)
 		}
 	}
-	if o.Out == "" {
-		return nil
+	out, err := f.destination(ctx, s, in)
+	f.Server = transfer.NewServer(in, out)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	if err := workspace.CheckOut(o.Out, o.Home.Dir); err != nil {
-		return err
+	return f, nil
+}
+
+// measure selects the files of the directory to copy in, and measures them.
+func (f *localFiles) measure(ctx context.Context, s FileSpec, notice func(string)) (*channel.SourceDir, error) {
+	pick, err := workspace.NewSelection(s.Workdir, s.Secrets, s.Home)
+	if err != nil {
+		return nil, err
 	}
-	_, sources := o.sources()
-	guard := workspace.GuardOptions{Named: o.Project.HostFiles(o.File, sources), Home: o.Home.Dir, Git: git(ctx, o.Out)}
-	if f.pick != nil && sameFolder(o.Workdir, o.Out) {
+	in := channel.NewSourceDir(s.Workdir, pick.Leave)
+	if f.size, err = in.Measure(ctx); err != nil {
+		return nil, errors.Join(err, pick.Close())
+	}
+	f.pick = pick
+	sandbox.Warn(notice, pick.Notices)
+	return in, nil
+}
+
+// destination checks the directory that files are copied out to. It returns nil if there is none.
+func (f *localFiles) destination(ctx context.Context, s FileSpec, in *channel.SourceDir) (*channel.DestinationDir, error) {
+	if s.Out == "" {
+		return nil, nil
+	}
+	if err := workspace.CheckOut(s.Out, s.Home); err != nil {
+		return nil, err
+	}
+	guard := workspace.GuardOptions{Named: s.Named, Home: s.Home, Git: git(ctx, s.Out)}
+	if f.pick != nil && sameFolder(s.Workdir, s.Out) {
 		guard.Left = f.pick.Ignored
 	}
-	g, err := workspace.NewGuard(o.Out, guard)
+	g, err := workspace.NewGuard(s.Out, guard)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.destination = channel.NewDestinationDir(o.Out, channel.Protect{Guard: g, From: f.source, Limit: o.Project.Limits.Disk})
-	f.out = sandbox.Out{Destination: f.destination, Dir: o.Out}
-	return nil
+	return channel.NewDestinationDir(s.Out, channel.Protect{Guard: g, From: in, Limit: s.Disk}), nil
 }
 
 // git returns a function that makes git commands. Root runs git as the owner of the --out directory, so that git reads that user's
@@ -91,24 +163,6 @@ func sameFolder(a, b string) bool {
 	one, err1 := os.Stat(a)
 	other, err2 := os.Stat(b)
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
-}
-
-// measure selects the files of the directory to copy in, and checks that they fit on the scratch disk.
-func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error) {
-	dir := o.Workdir
-	_, sources := o.sources()
-	f.pick, err = workspace.NewSelection(dir, o.Project.SecretFiles(sources), o.Home.Dir)
-	if err != nil {
-		return err
-	}
-	f.source = channel.NewSourceDir(dir, f.pick.Leave)
-	size, err := f.source.Measure(ctx)
-	if err != nil {
-		return err
-	}
-	sandbox.Warn(m.notice, f.pick.Notices)
-	f.in = sandbox.In{Source: f.source, Dir: dir, Size: size}
-	return fits(ctx, o.Home, size, o.Project.Limits.Disk)
 }
 
 // tooLarge means that a directory does not fit on a scratch disk.

@@ -51,6 +51,8 @@ type Options struct {
 	Workdir   string // directory to copy to /workspace before the first step; "": none
 	Out       string // directory for the changed files of /workspace after the last step; "": none
 	Version   string // of the program, for the record
+	// OpenFiles opens Workdir and Out; nil: OpenFiles.
+	OpenFiles func(context.Context, FileSpec) (Files, error)
 
 	// Accept reports whether the user accepts what an untrusted project file asks for. nil: no.
 	Accept func(*Untrusted) bool
@@ -116,7 +118,7 @@ type Job struct {
 	o        Options
 	policy   *netpolicy.Policy
 	steps    []step
-	files    files
+	files    Files  // nil before they are open
 	tag      []byte // key of the redactor
 	notifier *notify.Notifier
 	messages *messages
@@ -164,7 +166,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	}
 	j.notifier = h.Notifier(ctx, notify.Message{Project: j.o.Project.Project}, j.messages.notice)
 	j.freezer = &freezer{notifier: j.notifier, messages: j.messages, meters: j.o.Meters, strict: j.o.Project.Record.Mode == project.Strict}
-	if err := j.files.check(ctx, &j.o, j.messages); err != nil {
+	if err := j.openFiles(ctx); err != nil {
 		return err
 	}
 	opened := make(chan error, 1)
@@ -222,7 +224,9 @@ func (j *Job) Close() error {
 	if j.sandbox != nil {
 		err = j.sandbox.Close()
 	}
-	err = errors.Join(err, j.files.Close())
+	if j.files != nil {
+		err = errors.Join(err, j.files.Close())
+	}
 	j.notifier.Close()
 	return err
 }

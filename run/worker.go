@@ -11,7 +11,6 @@ import (
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/worker"
-	"github.com/custody-project/custody/workspace/transfer"
 )
 
 // settings are those of the run's sandbox.
@@ -29,12 +28,12 @@ func (j *Job) settings() sandbox.Settings {
 func (j *Job) config(facts audit.Lifecycle, c Console) (worker.Config, error) {
 	p := j.o.Project
 	config := worker.Config{
-		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Steps: j.workerSteps(c), Out: j.files.out.Dir,
+		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Steps: j.workerSteps(c), Out: j.o.Out,
 		Terminal: c.Window, Live: c.Live, Time: p.Limits.Time, Waits: j.freezer.waited(), TagKey: j.tag,
 		Secrets: workerSecrets(p), Anomaly: string(p.Anomaly), Spool: j.o.Home.Config().Spool > 0, Progress: j.o.Progress != nil, Notify: j.notifier != nil,
 	}
-	if in := j.files.in; in.Source != nil {
-		config.In = &worker.In{Dir: in.Dir, Size: in.Size}
+	if j.o.Workdir != "" {
+		config.In = &worker.In{Dir: j.o.Workdir, Size: j.files.Size()}
 	}
 	servers, err := Resolvers(p)
 	for _, s := range servers {
@@ -73,8 +72,7 @@ func (j *Job) work(ctx context.Context, facts audit.Lifecycle, c Console) (worke
 	}
 	o := worker.Options{
 		Config: config, Policy: j.policy, Signed: manifestFacts(facts), Sandbox: j.sandbox, Log: j.record.Files, Brokers: j.credentials,
-		Files: transfer.NewServer(j.files.source, j.files.destination),
-		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
+		Files: j.files, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
 		Events: events{j}, Ready: j.open,
 	}
 	return worker.Run(ctx, o)

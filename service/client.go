@@ -92,8 +92,12 @@ func Run(ctx context.Context, path string, r Request, u User) (run.Result, error
 	if info, err := request.Stat(); err != nil || info.Size() > maxRequest {
 		return run.Result{}, errors.Join(err, fmt.Errorf("the command and the project's file are larger than the %d MiB that the service takes", maxRequest>>20))
 	}
-	a := &attachment{user: u}
-	c, err := Dial(path, a.handlers)
+	a, files := &attachment{user: u}, &copying{workdir: r.Workdir, out: r.Out, notice: u.Notice}
+	c, err := Dial(path, func(c *privsep.Conn) map[string]privsep.Handler {
+		all := a.handlers(c)
+		maps.Copy(all, files.handlers())
+		return all
+	})
 	if err != nil {
 		return run.Result{}, err
 	}
@@ -103,10 +107,13 @@ func Run(ctx context.Context, path string, r Request, u User) (run.Result, error
 	defer stop()
 	var o outcome
 	_, err = c.Call(context.WithoutCancel(ctx), callRun, none{}, &o, request)
-	closed := c.Close()
+	closed := errors.Join(c.Close(), files.close())
 	begun := a.end()
 	if err != nil {
 		return run.Result{}, errors.Join(c.lost(err, begun), closed)
+	}
+	if closed != nil {
+		u.Problem(closed)
 	}
 	return o.result()
 }

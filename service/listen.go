@@ -46,11 +46,11 @@ type Listener struct {
 	info fs.FileInfo // of the file; nil: it is another process's
 }
 
-// Listen listens at path, which the members of a group can connect to, or, if path is empty, on the socket that systemd passes to
-// this process. It replaces the file of a server that has ended.
+// Listen listens at path, which the members of a group can connect to. It replaces the file of a server that has ended. If systemd
+// passes a socket to this process, it listens on that one; path is then empty or the same.
 func Listen(ctx context.Context, getenv func(string) string, path, group string) (*Listener, error) {
-	if path == "" {
-		return inherited(getenv)
+	if Inherits(getenv) {
+		return inherited(getenv, path)
 	}
 	gid, err := groupID(group)
 	if err != nil {
@@ -180,13 +180,20 @@ func Inherits(getenv func(string) string) bool {
 }
 
 // inherited returns the socket that systemd passes to this process (ListenSequentialPacket= of a socket unit).
-func inherited(getenv func(string) string) (*Listener, error) {
+func inherited(getenv func(string) string, path string) (*Listener, error) {
 	if n := getenv("LISTEN_FDS"); n != "1" {
 		return nil, fmt.Errorf("systemd passes %s sockets: the unit needs exactly one, with ListenSequentialPacket=", n)
 	}
 	f := os.NewFile(inheritedFD, "the socket that systemd passes")
 	defer f.Close()
-	return listenerOf(f)
+	l, err := listenerOf(f)
+	if err != nil {
+		return nil, err
+	}
+	if at := l.Addr().String(); path != "" && at != path {
+		return nil, errors.Join(fmt.Errorf("systemd passes the socket %s: give the same --socket, or none", at), l.UnixListener.Close())
+	}
+	return l, nil
 }
 
 // Close stops listening. It can be called again, and l can be nil.

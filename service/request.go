@@ -23,6 +23,8 @@ type Request struct {
 	Template  string
 	Isolation string
 	Cold      bool
+	Workdir   string // directories of the client; empty: none
+	Out       string
 	Quiet     bool // no messages about progress
 	JSON      bool // records in place of output
 }
@@ -54,6 +56,11 @@ func (r *Request) check() error {
 	}
 	if err := checkPath(r.Source.File); err != nil && (r.Source.Text != nil || r.Source.File != "") {
 		return fmt.Errorf("the project's file: %w", err)
+	}
+	for _, dir := range []string{r.Workdir, r.Out} {
+		if dir != "" && (len(dir) > maxPath || strings.ContainsRune(dir, 0)) {
+			return fmt.Errorf("%.80q is no path", dir)
+		}
 	}
 	for _, list := range [][]string{r.Command, r.Secrets} {
 		if slices.ContainsFunc(list, func(s string) bool { return strings.ContainsRune(s, 0) }) {

@@ -39,6 +39,7 @@ const (
 	callAttach   = "attach"
 	callDetach   = "detach"
 	callRecords  = "records"
+	callFiles    = "files"
 )
 
 type (
@@ -51,6 +52,12 @@ type (
 		Window *channel.Winsize // of the steps' terminal; nil: they have none
 		Term   string
 		Live   bool
+	}
+
+	// measured answers the call files, with which a run.FileSpec comes in memory.
+	measured struct {
+		Size   channel.Size
+		Failed *Failure
 	}
 
 	// outcome is how a run ended.

@@ -85,7 +85,7 @@ func (c runCmd) remote(a *app, socket string) error {
 	case c.Metrics != "":
 		return command.Usage(errors.New("--metrics: the service has its own metrics"))
 	}
-	r := service.Request{Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Quiet: c.Quiet, JSON: c.JSON}
+	r := service.Request{Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out, Quiet: c.Quiet, JSON: c.JSON}
 	var err error
 	if r.Source, err = run.ReadSource(a.ctx, c.Project, c.Policy); err != nil {
 		return err

@@ -111,7 +111,8 @@ func TestFronts(t *testing.T) {
 				do   func(*testing.T, front)
 			}{
 				{"output", frontOutput}, {"input", frontInput}, {"variables", frontVariables}, {"records", frontRecords}, {"signal", frontSignal},
-				{"terminal", frontTerminal}, {"cancelled", frontCancelled},
+				{"terminal", frontTerminal}, {"cancelled", frontCancelled}, {"workspace", frontWorkspace}, {"egress", frontEgress},
+				{"registered", frontRegistered},
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					d, admin := *f.door, *f.admin
@@ -234,4 +235,110 @@ func frontTerminal(t *testing.T, f front) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("exit code %d:\n%s", code, shown.String())
 	}
+}
+
+// frontWorkspace: files are read and written with the rights of the user.
+func frontWorkspace(t *testing.T, f front) {
+	in, out := filepath.Join(f.dir, "in"), filepath.Join(f.dir, "out")
+	for _, dir := range []string{in, out} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(dir, f.uid(t), f.uid(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.write(filepath.Join(in, "left"), "left")
+	f.write(filepath.Join(in, ".custodyignore"), "left\n")
+	f.write(filepath.Join(in, "given"), strings.Repeat("given\n", 50_000))
+	said := f.must(0, "run", "--workdir", in, "--out", out, "--", "sh", "-ec", "test ! -e left; wc -l < given; mkdir made; head -c 200000 given > made/copy; echo new > custody.yaml")
+	if strings.TrimSpace(said.stdout) != "50000" {
+		t.Errorf("it prints %q", said.stdout)
+	}
+	info, err := os.Stat(filepath.Join(out, "made", "copy"))
+	if err != nil || info.Size() != 200_000 || int(info.Sys().(*syscall.Stat_t).Uid) != f.uid(t) {
+		t.Errorf("the copied file: %+v, %v", info, err)
+	}
+	if _, err := os.Lstat(filepath.Join(out, "custody.yaml")); err == nil {
+		t.Error("a project file was written")
+	}
+	f.contains(f.must(125, "run", "--out", filepath.Join(f.dir, "none"), "--", "true").stderr, "there is no such directory", "hint: make it first")
+	f.project("version: 1\nlimits: {disk: 64MiB}\n")
+	defer os.Remove(filepath.Join(f.dir, "custody.yaml"))
+	large, err := os.Create(filepath.Join(in, "large"))
+	if err != nil || large.Truncate(1<<30) != nil || large.Close() != nil {
+		t.Fatal(err)
+	}
+	f.contains(f.must(125, "run", "--workdir", in, "--", "true").stderr, "--workdir "+in, "hint: raise limits.disk")
+	if f.launch == nil {
+		return
+	}
+	f.contains(f.must(125, "run", "--out", f.admin.dir, "--", "true").stderr, "permission denied") // root's
+}
+
+// uid returns that of the user.
+func (f front) uid(t *testing.T) int {
+	t.Helper()
+	if f.launch == nil {
+		return os.Getuid()
+	}
+	return someone
+}
+
+// frontEgress: without a policy nothing is reached.
+func frontEgress(t *testing.T, f front) {
+	f.must(1, "run", "-q", "--", "python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 443), 5)")
+	if list := f.admin.records("last", "flow"); len(list) == 0 {
+		t.Error("the attempt is not recorded")
+	}
+}
+
+// frontRegistered: a run is of a registered project, which it can only narrow.
+func frontRegistered(t *testing.T, f front) {
+	key := filepath.Join(f.admin.dir, "key")
+	if err := os.WriteFile(key, []byte("in-the-file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shop := strings.Replace(registeredShop, "%s", key, 1)
+	f.admin.write(filepath.Join(f.admin.dir, "shop.yaml"), shop)
+	f.admin.must(0, "project", "apply", filepath.Join(f.admin.dir, "shop.yaml"))
+	if said := f.must(0, "run", "--project", "shop"); said.stdout != "hello\n" {
+		t.Errorf("it prints %q", said.stdout)
+	}
+	if said := f.must(0, "run", "-q", "--project", "shop", "--secret", "key", "--", "sh", "-c", `test "$KEY" = in-the-file && echo has it`); said.stdout != "has it\n" {
+		t.Errorf("it prints %q", said.stdout)
+	}
+	f.write(filepath.Join(f.dir, "wide.yaml"), "version: 1\nproject: shop\negress: [{allow: other.example}]\n")
+	f.contains(f.must(125, "run", "--policy", "wide.yaml", "--", "true").stderr, "asks for more than the registered project shop (version 1) allows", "other.example")
+	f.contains(f.must(125, "run", "--project", "none", "--", "true").stderr, "none", "custody project ls")
+}
+
+// TestServiceRefuses: through the service a run of no registered project gets no more than the defaults, and no one is asked.
+func TestServiceRefuses(t *testing.T) {
+	s := newServed(t)
+	refused := func(want string, args ...string) {
+		t.Helper()
+		s.user.contains(s.user.must(125, append([]string{"run"}, args...)...).stderr, want)
+	}
+	s.user.write(filepath.Join(s.user.dir, "narrow.yaml"), narrowShop)
+	s.user.write(filepath.Join(s.user.dir, "secret.yaml"), "version: 1\nproject: mine\nsecrets: {s: {from: 'file:/etc/shadow', deliver: {env: S}}}\nsteps: [{name: s, run: 'true', secrets: [s]}]\n")
+	refused("asks for more than a run of no registered project gets through the service", "--policy", "narrow.yaml")
+	refused("an administrator can register the project: custody project apply FILE", "--policy", "narrow.yaml")
+	refused("secret s: the project has no secret of this name", "--policy", "secret.yaml")
+	refused("--template other; the default is base", "--template", "other", "--", "true")
+	refused("--trust", "--trust", "--", "true")
+	refused("--metrics", "--metrics", "127.0.0.1:0", "--", "true")
+	refused("there is nothing to run")
+	s.admin.write(filepath.Join(s.admin.dir, "shop.yaml"), "version: 1\nproject: shop\negress: [{allow: a.example.com}]\nsteps: [{name: s, run: echo shop}]\n")
+	s.admin.must(0, "project", "apply", "shop.yaml")
+	s.user.write(filepath.Join(s.user.dir, "shop.yaml"), "version: 1\nproject: shop\nsteps: [{name: s, run: echo narrowed}]\n")
+	if said := s.user.must(0, "run", "--policy", "shop.yaml"); said.stdout != "narrowed\n" { // not trusted by anyone
+		t.Errorf("it prints %q", said.stdout)
+	}
+
+	stranger := *s.user
+	stranger.launch = as(someone-1, someone-1)
+	stranger.contains(stranger.must(125, "run", "--", "true").stderr, "permission denied", "the members of its socket's group")
+	s.stop()
+	s.user.contains(s.user.must(125, "run", "--", "true").stderr, "it is not running")
 }
