@@ -29,6 +29,12 @@ func Prepare(open func(fence.Options) (*fence.Fence, error)) *Prepared {
 	return p
 }
 
+// Wait returns when the fence is made.
+func (p *Prepared) Wait() error {
+	<-p.laid
+	return p.err
+}
+
 // observed passes on the fence's events, once there is a Network to receive them.
 func (p *Prepared) observed(ev fence.Event) {
 	<-p.bound

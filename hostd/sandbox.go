@@ -21,6 +21,8 @@ import (
 type Driver interface {
 	// NewServer returns the server that starts m for a worker, and nothing else. m's files stay open until its Close.
 	NewServer(m vmm.Machine) privsep.Server
+	// Tier is that of its machines.
+	Tier() string
 }
 
 // StartWorker starts a program that calls worker.Main.
@@ -41,8 +43,10 @@ type Parts struct {
 // concurrent use.
 //
 //	NewSandbox --> waiting --Begin--> running --End--> ended --Recover--> recovering --End--> over
-//	                  |                                  |                                      |
-//	                  +----------------------------------+----------------------------Close-----+--> closed
+//	               |  |  ^               ^               |                                      |
+//	               |  +--+-- warm -Begin-+               |                                      |
+//	               |  Warm    |                          |                                      |
+//	               +----------+--------------------------+----------------------------Close-----+--> closed
 type Sandbox struct {
 	parts   Parts
 	causes  worker.Causes
@@ -61,6 +65,7 @@ type state int
 
 const (
 	waiting state = iota
+	warm
 	running
 	ended
 	recovering
@@ -135,14 +140,15 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.state != waiting || s.process == nil {
+	if s.state != waiting && s.state != warm || s.process == nil {
 		return errors.New("the sandbox has had a run")
 	}
+	started := s.state == warm
 	s.state = running
 	s.mu.Lock()
 	s.policy, s.signer = policy, sealer.NewSigner(s.parts.Key, r.Run, r.Facts)
 	s.mu.Unlock()
-	if state := s.parts.Machine.Image.State; state != nil {
+	if state := s.parts.Machine.Image.State; state != nil && !started {
 		files = append(files[:len(files):len(files)], state)
 	}
 	return worker.Assign(ctx, s.process.Conn, files)

@@ -56,7 +56,7 @@ type Machine struct {
 	// keeps the device, since it is persistent. If it is nil, the guest has an unconnected interface, because a
 	// snapshot can be restored only into a machine with the same devices.
 	Tap *os.File
-	// HashOver applies to an Observer: written files larger than this many bytes are hashed; 0 hashes all.
+	// HashOver bounds that of Observed, if the machine is an Observer.
 	HashOver int64
 	// DiskRate limits the bytes per second that are read from and written to each disk together; 0: no limit.
 	DiskRate int64

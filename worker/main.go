@@ -17,7 +17,6 @@ import (
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
@@ -29,28 +28,42 @@ import (
 
 // Main is the worker. It waits until it is given to a run, and returns when the run has ended.
 func Main(ctx context.Context) error {
-	given := make(assigned, 1)
-	host, _, err := privsep.Enter(given.handlers(), 0)
+	i := newIdle()
+	host, _, err := privsep.Enter(i.handlers(), 0)
 	if err != nil {
 		return err
 	}
+	i.host = host
 	debug.SetMemoryLimit(Memory) // the garbage collector works harder before the control group's limit is reached
 	running := make(chan error, 1)
 	go func() { running <- host.Run(context.WithoutCancel(ctx)) }()
-	select {
-	case files := <-given:
-		err = carryOut(ctx, host, files)
-	case <-host.Ended():
-	}
+	err = i.wait(ctx)
 	host.Close()
 	return errors.Join(err, <-running)
 }
 
-// carryOut carries out the run that the worker was given to.
-func carryOut(ctx context.Context, host *privsep.Conn, files []*os.File) error {
+// wait waits for a run and carries it out. It returns an error if the machine of a warm worker dies before.
+func (i *idle) wait(ctx context.Context) error {
+	var died <-chan struct{}
+	for {
+		select {
+		case files := <-i.given:
+			return carryOut(ctx, i.host, i.current(), files)
+		case w := <-i.warmed:
+			died = w.sandbox.Done()
+		case <-died:
+			return errors.New("the machine of the warm sandbox has died")
+		case <-i.host.Ended():
+			return nil
+		}
+	}
+}
+
+// carryOut carries out the run that the worker was given to, in its warm sandbox if it has one.
+func carryOut(ctx context.Context, host *privsep.Conn, warm *warm, files []*os.File) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &worker{host: host, cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
+	w := &worker{host: host, warm: warm, cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
 	if err := w.take(files); err != nil {
 		return err
 	}
@@ -108,6 +121,7 @@ type worker struct {
 	order                 order
 	host                  *privsep.Conn // to the privileged process
 	conn                  *privsep.Conn // to the owner of the run
+	warm                  *warm         // nil: the run starts its machine
 	files                 remote.FS     // of the log
 	stdin, stdout, stderr *os.File
 	state                 *os.File // nil: the machine boots
@@ -175,7 +189,14 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if w.redactor, err = pattern.NewRedactor(w.order.TagKey); err != nil {
 		return result, err
 	}
-	driver, err := remoteDriver(w.order.Facts.Tier, w.host)
+	if w.warm == nil {
+		w.warm = &warm{tier: w.order.Facts.Tier, network: prepareNetwork(ctx, w.host)}
+	}
+	defer w.warm.network.Close() // unless the run's network has it
+	if w.warm.tier != w.order.Facts.Tier {
+		return result, fmt.Errorf("the sandbox has the isolation %s, the run %s", w.warm.tier, w.order.Facts.Tier)
+	}
+	driver, err := remoteDriver(w.warm.tier, w.host)
 	if err != nil {
 		return result, err
 	}
@@ -185,7 +206,7 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 	if err := w.openIssuer(); err != nil {
 		return result, err
 	}
-	if w.network, err = w.openNetwork(context.WithoutCancel(ctx)); err != nil {
+	if w.network, err = w.openNetwork(); err != nil {
 		return result, err
 	}
 	watch := &sealer.Watch{Sealer: sealer.NewRemote(w.host), Wait: w.order.KeyWait}
@@ -226,7 +247,7 @@ func (w *worker) logOptions(s wal.Sealer) wal.Options {
 }
 
 // openNetwork makes the sandbox's network. It records nothing before the sandbox starts.
-func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
+func (w *worker) openNetwork() (*egress.Network, error) {
 	policy, err := PolicyOf(w.order.Rules)
 	if err != nil {
 		return nil, err
@@ -235,7 +256,6 @@ func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepared := egress.Prepare(func(o fence.Options) (*fence.Fence, error) { return fence.Open(ctx, w.host, o) })
 	o := egress.Options{
 		Run: w.order.Settings.Run, Policy: policy, Resolvers: servers, Recorder: w.record, Notice: w.notice,
 		Redactor: w.redactor, Tokens: w.order.Tokens,
@@ -243,11 +263,7 @@ func (w *worker) openNetwork(ctx context.Context) (*egress.Network, error) {
 	if w.issuer != nil {
 		o.Credentials = w.issuer
 	}
-	network, err := prepared.Network(o)
-	if err != nil {
-		return nil, errors.Join(err, prepared.Close())
-	}
-	return network, nil
+	return w.warm.network.Network(o)
 }
 
 // notice reports text to the user.
@@ -274,6 +290,9 @@ func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result
 	}
 	s := w.order.Settings
 	start := func(ctx context.Context) (*sandbox.Warm, error) {
+		if w.warm.sandbox != nil {
+			return w.warm.sandbox, nil
+		}
 		return sandbox.Start(ctx, sandbox.Machine{
 			ID: s.Run, Driver: driver, Image: vmm.Image{State: w.state}, CPUs: s.CPUs, Memory: s.Memory, ScratchSize: s.ScratchSize,
 			DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,

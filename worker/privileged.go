@@ -28,7 +28,7 @@ type Sandbox interface {
 	Signed(ctx context.Context) ([]byte, error)
 }
 
-// Identity is what the privileged process must know of a run.
+// Identity describes a run to the privileged process.
 type Identity struct {
 	Run   string
 	Facts statement.Facts // of its manifests

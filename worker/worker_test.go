@@ -185,6 +185,11 @@ func (r *rig) run(ctx context.Context) (worker.Result, error) {
 	if err != nil {
 		return worker.Result{}, err
 	}
+	return r.runIn(ctx, s)
+}
+
+// runIn carries out the run in this sandbox.
+func (r *rig) runIn(ctx context.Context, s *hostd.Sandbox) (worker.Result, error) {
 	r.options.Sandbox = s
 	result, err := worker.Run(ctx, r.options)
 	return result, errors.Join(err, s.Close())

@@ -33,7 +33,7 @@ func (s *spawned) scan(ctx context.Context, hashOver int64, emit func(*audit.Fil
 	if emit == nil {
 		return incomplete
 	}
-	if err := s.changes.events(ctx, list, hashOver, emit); err != nil {
+	if err := s.changes.events(ctx, list, min(hashOver, s.hashOver), emit); err != nil {
 		return err
 	}
 	return incomplete

@@ -34,6 +34,8 @@ type spawned struct {
 	stderr  tail
 	changes *changes
 	scans   *scans
+	// hashOver bounds the size above which files are hashed.
+	hashOver int64
 }
 
 // ends are Custody's ends of what leads to the container.
@@ -69,7 +71,7 @@ func (d *Driver) spawn(ctx context.Context, m vmm.Machine) (s *spawned, e ends, 
 	if err := Sweep(); err != nil {
 		return nil, e, fmt.Errorf("clean up after sandboxes that were killed: %w", err)
 	}
-	s = &spawned{id: safeID(m.ID), waited: make(chan struct{}), scans: newScans()}
+	s = &spawned{id: safeID(m.ID), hashOver: m.HashOver, waited: make(chan struct{}), scans: newScans()}
 	if s.lease, err = takeLease(s.id); err != nil {
 		return nil, e, err
 	}

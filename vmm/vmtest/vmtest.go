@@ -108,7 +108,7 @@ func Identity(o Options) channel.Identity {
 	return channel.Identity{
 		Run: "r-test", Time: time.Now(), Entropy: bytes.Repeat([]byte{7}, 64), MachineID: strings.Repeat("0", 32), Hostname: "test",
 		Limits: channel.Limits{PIDs: 256, Memory: memory},
-		Files: channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
+		Files:  channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
 	}
 }
 
