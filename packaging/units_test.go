@@ -143,3 +143,34 @@ func TestCapabilitiesSuffice(t *testing.T) {
 		})
 	}
 }
+
+// TestUserAndDirectories: systemd makes the user of the service, and directories that others can pass or not, as the service needs them.
+func TestUserAndDirectories(t *testing.T) {
+	needSystemd(t)
+	if os.Geteuid() != 0 {
+		t.Skip("this needs root")
+	}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{"systemd-sysusers", "sysusers.conf"}, {"systemd-tmpfiles", "--create", "tmpfiles.conf"}} {
+		file, err := filepath.Abs(c[len(c)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		output(t, exec.Command(c[0], append(slices.Clone(c[1:len(c)-1]), "--root="+root, file)...))
+	}
+	if users := read(t, filepath.Join(root, "etc/passwd")); !regexp.MustCompile(`(?m)^custody:.*:/usr/sbin/nologin$`).MatchString(users) {
+		t.Errorf("users: %s", users)
+	}
+	group := regexp.MustCompile(`(?m)^custody:x:(\d+):`).FindStringSubmatch(read(t, filepath.Join(root, "etc/group")))
+	if group == nil {
+		t.Fatal("there is no group custody")
+	}
+	for dir, want := range map[string]string{"run/custody": "755 0 0", "var/lib/custody": "755 0 0", "var/lib/custody/host": "750 0 " + group[1]} {
+		if got := strings.TrimSpace(output(t, exec.Command("stat", "-c", "%a %u %g", filepath.Join(root, dir)))); got != want {
+			t.Errorf("%s has mode and owners %s, want %s", dir, got, want)
+		}
+	}
+}
