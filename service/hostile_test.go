@@ -316,7 +316,6 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 		_, _ = r.variables()
-		o := run.Options{}
-		_ = r.limit(&o)
+		_ = r.limit(&run.Options{})
 	})
 }

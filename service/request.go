@@ -116,6 +116,9 @@ func (r *Request) limit(o *run.Options) error {
 	if o.Template != "" && o.Template != base.Template {
 		e.beyond = append(e.beyond, fmt.Sprintf("--template %s; the default is %s", o.Template, base.Template))
 	}
+	if t := o.Isolation; t != "" && !base.AllowsTier(t) && t != o.Home.Config().Isolation.Require {
+		e.beyond = append(e.beyond, fmt.Sprintf("--isolation %s; the default is the strongest tier that works", t))
+	}
 	if r.Source.Text != nil {
 		base.Project, e.what = o.Project.Project, o.File
 		_, beyond, err := base.Narrow(o.File, r.Source.Text)

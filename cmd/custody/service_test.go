@@ -313,19 +313,21 @@ func frontRegistered(t *testing.T, f front) {
 	f.contains(f.must(125, "run", "--project", "none", "--", "true").stderr, "none", "custody project ls")
 }
 
-// TestServiceRefuses: through the service a run of no registered project gets no more than the defaults, and no one is asked.
+// TestServiceRefuses: through the service a run of no registered project gets no more than the defaults, without a question of trust.
 func TestServiceRefuses(t *testing.T) {
 	s := newServed(t)
 	refused := func(want string, args ...string) {
 		t.Helper()
 		s.user.contains(s.user.must(125, append([]string{"run"}, args...)...).stderr, want)
 	}
+	s.user.must(0, "run", "--isolation", "gvisor", "--", "true") // the host requires it
 	s.user.write(filepath.Join(s.user.dir, "narrow.yaml"), narrowShop)
 	s.user.write(filepath.Join(s.user.dir, "secret.yaml"), "version: 1\nproject: mine\nsecrets: {s: {from: 'file:/etc/shadow', deliver: {env: S}}}\nsteps: [{name: s, run: 'true', secrets: [s]}]\n")
 	refused("asks for more than a run of no registered project gets through the service", "--policy", "narrow.yaml")
 	refused("an administrator can register the project: custody project apply FILE", "--policy", "narrow.yaml")
 	refused("secret s: the project has no secret of this name", "--policy", "secret.yaml")
 	refused("--template other; the default is base", "--template", "other", "--", "true")
+	refused("--isolation qemu-tcg; the default is the strongest tier that works", "--isolation", "qemu-tcg", "--", "true")
 	refused("--trust", "--trust", "--", "true")
 	refused("--metrics", "--metrics", "127.0.0.1:0", "--", "true")
 	refused("there is nothing to run")
