@@ -86,6 +86,9 @@ func (e *Env) Home() (*host.Host, error) {
 		return nil, err
 	}
 	h.Warn = e.Say
+	if run.RequireRoot() == nil {
+		h.CloseLog = run.CloseLog(nil)
+	}
 	if e.Store != "" {
 		h.UseStore(e.Store)
 	}

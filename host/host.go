@@ -4,7 +4,7 @@
 //	host.yaml                optional settings (Config)
 //	keys/host.key host.pub   the key that signs manifests (host.key.age: encrypted), and its public half
 //	templates/               see package template
-//	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
+//	runs/<run>/              a run's log (package wal); "facts" are those of its manifests; "shipped" when the store has all of it
 //	log/                     the host's log of all runs' manifests (package hostlog)
 //	stamps/                  time stamps of its checkpoints, from a time-stamping authority
 //	custody.db               the store (package sqlite)
@@ -42,6 +42,9 @@ type Host struct {
 	Layout
 	// Warn, if set, is called with problems that do not end the operation.
 	Warn func(string)
+	// CloseLog, if set, closes the logs of sandboxes whose processes died; else this process reads them itself. It must be set before
+	// the first use of the Host.
+	CloseLog LogCloser
 
 	config  Config
 	spool   spool

@@ -70,7 +70,7 @@ type Run struct {
 // Begin creates the log of a new run. While the disk is full, it calls OnStall
 // and waits.
 func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
-	r, err := Reserve(ctx, h, o)
+	r, err := reserve(ctx, h, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,18 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 // Reserve is like Begin for a run whose log a worker creates and writes: with Files, and with Signer. The run's methods that record are
 // not used.
 func Reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
+	r, err := reserve(ctx, h, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := WaitForRoom(ctx, o.OnStall, o.OnResume, r.writeFacts); err != nil {
+		return nil, fmt.Errorf("begin run: %w", errors.Join(err, r.removeUnborn(), r.alive.Close()))
+	}
+	return r, nil
+}
+
+// reserve excludes that the run's directory is removed.
+func reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
 		return nil, fmt.Errorf("begin run: %.80q is not a run ID", o.ID)
 	}
@@ -298,7 +310,7 @@ func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store err
 	if r.log != nil {
 		record = r.watch.Close(ctx, r.log, closing)
 	}
-	record = errors.Join(record, r.Files.Close())
+	record = errors.Join(record, r.Files.Close(), r.removeUnborn())
 	r.alive.Close()
 	if r.stopShip != nil {
 		r.stopShip()

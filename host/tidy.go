@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -101,12 +100,15 @@ func (r recovery) finish(ctx context.Context, run string, notice func(string)) e
 
 // recover closes the log of a run whose process died. It reports whether that was necessary.
 func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
+	if rc.closes(run) {
+		return rc.close(ctx, run)
+	}
 	dir := rc.host.RunDir(run)
 	key, err := rc.host.Keys().Signing()
 	if err != nil {
 		return false, err
 	}
-	facts, err := proof.FactsOf(dir)
+	facts, err := rc.host.RunLogs().facts(run)
 	if err != nil {
 		return false, err
 	}

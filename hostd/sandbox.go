@@ -105,6 +105,15 @@ func NewSandbox(ctx context.Context, p Parts) (s *Sandbox, err error) {
 	return s, err
 }
 
+// NewRecovery returns what is left of a sandbox whose processes died: its record, which a worker can have signed after Recover. start is
+// nil: this program.
+func NewRecovery(start StartWorker, signer *sealer.Signer) *Sandbox {
+	if start == nil {
+		start = startWorker
+	}
+	return &Sandbox{parts: Parts{Start: start}, signer: signer, state: ended}
+}
+
 // start starts a worker that can make these calls.
 func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 	w := privsep.Worker{Stderr: os.Stderr, Memory: worker.Memory}
@@ -177,7 +186,7 @@ func (s *Sandbox) end() error {
 		errs = append(errs, s.machine.Close())
 		s.machine = nil
 	}
-	return errors.Join(append(errs, s.parts.Network.Close())...)
+	return errors.Join(append(errs, s.parts.leave())...)
 }
 
 // Recover implements worker.Sandbox.
@@ -225,9 +234,17 @@ func (s *Sandbox) Close() error {
 	return errors.Join(s.end(), s.parts.release())
 }
 
+// leave ends the network, if there is one.
+func (p *Parts) leave() error {
+	if p.Network == nil {
+		return nil
+	}
+	return p.Network.Close()
+}
+
 // release removes the parts.
 func (p *Parts) release() error {
-	err := p.Network.Close()
+	err := p.leave()
 	if p.Close != nil {
 		err = errors.Join(err, p.Close())
 		p.Close = nil

@@ -80,6 +80,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return closed, nil
 }
 
+// Recover closes the record of a run whose processes died, in a worker. Of the options it needs Settings.Run, TagKey, Sandbox, Log and Events.
+func Recover(ctx context.Context, o Options) (Result, error) {
+	r := &run{Options: o}
+	r.Events = &watched{Events: o.Events}
+	return r.recover(ctx)
+}
+
 // run is a run in the process that owns it.
 type run struct {
 	Options

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // directory is a run's directory.
@@ -30,7 +31,7 @@ func (d directory) make() (io.Closer, error) {
 		return nil, err
 	}
 	names, err := d.fs.ReadDir(d.path)
-	if err == nil && len(names) > 1 {
+	if err == nil && slices.ContainsFunc(names, IsFile) {
 		err = fmt.Errorf("%s: %w", d.path, ErrExists)
 	}
 	if err != nil {
