@@ -19,6 +19,8 @@ type Server struct {
 	Open    func() (*host.Host, error) // opens the host's state for one run
 	Version string                     // of the program, for the record
 	Meters  run.Meters
+	// Sandboxes makes the sandboxes of runs; nil: this process does, as root.
+	Sandboxes run.Sandboxes
 	// Notice and Problem get what the administrator should know. They may be called concurrently.
 	Notice  func(string)
 	Problem func(error)

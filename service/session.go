@@ -164,6 +164,7 @@ func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, er
 		Home: h, Command: r.Command, Secrets: r.Secrets, Template: r.Template, Isolation: r.Isolation, Cold: r.Cold, Version: s.server.Version, Vetted: true,
 		Notice: u.notice, Problem: u.problem, Meters: s.server.Meters,
 		Attach: func() (run.Console, func()) { return u.attach(s, r.JSON) }, Workdir: r.Workdir, Out: r.Out, OpenFiles: u.openFiles,
+		Sandboxes: s.server.Sandboxes,
 	}
 	if !r.Quiet {
 		o.Progress = u.progress

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -75,6 +77,28 @@ func TestServiceEnds(t *testing.T) {
 		t.Errorf("run is %s, %s", run.Status, run.Result)
 	}
 	s.admin.nothingLeft(left)
+}
+
+// TestServiceConcurrent: runs of one service at the same time do not mix.
+func TestServiceConcurrent(t *testing.T) {
+	s := newServed(t)
+	var runs sync.WaitGroup
+	for i := range 4 {
+		cmd := s.user.command("run", "-q", "--", "sh", "-c", fmt.Sprintf("for i in 1 2 3; do echo %d; sleep 0.2; done; exit %[1]d", i))
+		var out screen
+		cmd.Stdout = &out
+		s.user.start(cmd)
+		runs.Go(func() {
+			cmd.Wait()
+			if want := strings.Repeat(fmt.Sprintln(i), 3); out.String() != want || cmd.ProcessState.ExitCode() != i {
+				t.Errorf("run %d: exit code %d, output %q", i, cmd.ProcessState.ExitCode(), out.String())
+			}
+		})
+	}
+	runs.Wait()
+	if list := s.admin.runs(); len(list) != 4 {
+		t.Errorf("%d runs are recorded", len(list))
+	}
 }
 
 // childrenOf returns the command lines of the processes below one.
