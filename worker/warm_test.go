@@ -24,7 +24,7 @@ func (c *captured) NewServer(m vmm.Machine) privsep.Server {
 }
 
 // warmed returns a sandbox that was warmed up.
-func (r *rig) warmed(t *testing.T) *hostd.Sandbox {
+func (r *rig) warmed(t testing.TB) *hostd.Sandbox {
 	t.Helper()
 	s, err := hostd.NewSandbox(t.Context(), r.parts)
 	must(t, err)

@@ -137,7 +137,7 @@ func eachTier(t *testing.T, test func(t *testing.T, d driver)) {
 	}
 }
 
-func newRig(t *testing.T, d driver, script string) *rig {
+func newRig(t testing.TB, d driver, script string) *rig {
 	t.Helper()
 	skey, vkey, err := note.GenerateKey(rand.Reader, "custody-test")
 	must(t, err)
@@ -195,7 +195,7 @@ func (r *rig) runIn(ctx context.Context, s *hostd.Sandbox) (worker.Result, error
 	return result, errors.Join(err, s.Close())
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
