@@ -493,11 +493,11 @@ type CopiedFile struct {
 // It is in the access log of the host that served it, which is a separate run.
 type Access struct {
 	Who    string `json:"who,omitempty"`    // name of the principal; empty if none was recognised
-	Via    string `json:"via,omitempty"`    // token, oidc or once; cli for a registered project
+	Via    string `json:"via,omitempty"`    // token, oidc or once; cli for a registered project and for commands through the service's socket
 	Role   string `json:"role,omitempty"`   // the principal's role in Tenant
 	Tenant string `json:"tenant,omitempty"` // the requested tenant
 	Action string `json:"action"`           // view, follow, search, verify, export, report, note, login, logout or manage
-	Route  string `json:"route"`            // of the API, such as "GET /api/v1/runs/{run}"
+	Route  string `json:"route"`            // of the API, such as "GET /api/v1/runs/{run}"; of a command, such as "custody timeline"
 	About  Text   `json:"about,omitempty"`  // the run, as requested
 	Query  Text   `json:"query,omitempty"`  // the request's query
 	Remote string `json:"remote,omitempty"` // address of the client

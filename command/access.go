@@ -1,8 +1,44 @@
 package command
 
+import (
+	"encoding/json"
+	"fmt"
+	"os/user"
+	"strconv"
+
+	"github.com/custody-project/custody/audit"
+)
+
 // access describes a command for the access log.
 type access struct {
 	action string // see audit.Access
 	about  string // the run, as the client named it
 	query  any    // the command without the contents of files
 }
+
+// maxRecorded is the number of bytes that an event keeps of a command.
+const maxRecorded = 4096
+
+// event returns the event of a command that will be executed for a user.
+func event(c Command, uid int, tenant string) (audit.Access, error) {
+	a := c.access()
+	query, err := json.Marshal(a.query)
+	if err != nil {
+		return audit.Access{}, err
+	}
+	return audit.Access{
+		Who: userName(uid), Via: "cli", Tenant: tenant, Action: a.action, Route: "custody " + c.Path(), Verdict: audit.Allow,
+		About: audit.Text(clip(a.about)), Query: audit.Text(clip(string(query))),
+	}, nil
+}
+
+// userName returns the name and the number of a user. A name can be given to another user later.
+func userName(uid int) string {
+	number := strconv.Itoa(uid)
+	if u, err := user.LookupId(number); err == nil {
+		return fmt.Sprintf("%s (uid %d)", u.Username, uid)
+	}
+	return "uid " + number
+}
+
+func clip(s string) string { return s[:min(len(s), maxRecorded)] }

@@ -1,5 +1,6 @@
 // Package command has the commands that read a host's records or control its live runs, as values without flags and files: the
-// command line parses the flags and reads the files that they name, and then executes the command.
+// command line parses the flags and reads the files that they name, and then either executes the command itself or has the service
+// of the host execute it (Client, Server). The service opens no file that a client names. The same code prints the result either way.
 package command
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Command is one of this package's commands.
+// Command is one of this package's commands. Its JSON is what a client sends.
 type Command interface {
 	// Path is the words of the command line, such as "policy set".
 	Path() string
@@ -26,6 +27,16 @@ type Command interface {
 	Execute(ctx context.Context, e *Env) error
 	// access describes the command for the access log.
 	access() access
+}
+
+// named returns an empty command to decode into, or nil if the service has no command of this path.
+func named(path string) Command {
+	for _, c := range []Command{new(Runs), new(Timeline), new(Verify), new(Keys), new(Bundle), new(Pause), new(Resume), new(SetPolicy), new(LearnPolicy)} {
+		if c.Path() == path {
+			return c
+		}
+	}
+	return nil
 }
 
 // Exit ends a command with a code and no further message.
@@ -51,6 +62,8 @@ type Env struct {
 	Dir func() (string, error)
 	// Store is the store to use in place of host.yaml's; "": that one.
 	Store string
+	// Narrow allows only policies that the run's registered project allows, or the defaults if it has none.
+	Narrow bool
 	// Replace writes a file whole or not at all.
 	Replace func(path string, write func(io.Writer) error) error
 }

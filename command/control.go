@@ -91,7 +91,7 @@ func (c SetPolicy) Execute(ctx context.Context, e *Env) error {
 	if err != nil {
 		return err
 	}
-	change, err := h.Control().SetPolicy(ctx, id, c.Text)
+	change, err := h.Control().SetPolicy(ctx, id, c.Text, e.Narrow)
 	if errors.Is(err, host.ErrNotLive) {
 		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
 	}

@@ -52,7 +52,8 @@ type SnapshotRequest struct {
 
 // Controls are the requests that a live run carries out.
 type Controls struct {
-	SetPolicy func(ctx context.Context, file []byte) (PolicyChange, error)
+	// SetPolicy allows, with narrow, only what the run's registered project allows, or the defaults if it has none.
+	SetPolicy func(ctx context.Context, file []byte, narrow bool) (PolicyChange, error)
 	Pause     func(ctx context.Context) error
 	Resume    func(ctx context.Context) error
 	Snapshot  func(ctx context.Context, r SnapshotRequest) error
@@ -101,7 +102,8 @@ func (c Controls) mux() *http.ServeMux {
 			json.NewEncoder(w).Encode(answer)
 		})
 	}
-	handle("PUT /policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body) })
+	handle("PUT /policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body, false) })
+	handle("PUT /narrower-policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body, true) })
 	handle("PUT /pause", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Pause(ctx) })
 	handle("PUT /resume", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Resume(ctx) })
 	handle("PUT /snapshot", func(ctx context.Context, body []byte) (any, error) {
@@ -164,10 +166,15 @@ func (c Control) Find(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// SetPolicy puts the policy of a project file into force in a live run.
-func (ct Control) SetPolicy(ctx context.Context, run string, file []byte) (PolicyChange, error) {
+// SetPolicy puts the policy of a project file into force in a live run. With narrow it may allow no more than the run's registered
+// project does, or than the defaults if the run has none.
+func (ct Control) SetPolicy(ctx context.Context, run string, file []byte, narrow bool) (PolicyChange, error) {
+	what := "policy"
+	if narrow {
+		what = "narrower-policy"
+	}
 	var c PolicyChange
-	err := ct.put(ctx, run, "policy", file, &c)
+	err := ct.put(ctx, run, what, file, &c)
 	return c, err
 }
 

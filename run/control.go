@@ -28,8 +28,10 @@ func (j *Job) open(s *worker.Session) {
 	defer j.session.mu.Unlock()
 	j.session.live = s
 	stop, err := j.record.Control(host.Controls{
-		SetPolicy: func(ctx context.Context, file []byte) (host.PolicyChange, error) { return j.setPolicy(ctx, s, file) },
-		Pause:     s.Pause, Resume: s.Resume,
+		SetPolicy: func(ctx context.Context, file []byte, narrow bool) (host.PolicyChange, error) {
+			return j.setPolicy(ctx, s, file, narrow)
+		},
+		Pause: s.Pause, Resume: s.Resume,
 		Snapshot: func(ctx context.Context, r host.SnapshotRequest) error { return snapshot(ctx, s, r) },
 	})
 	if err != nil {
@@ -49,9 +51,9 @@ func (s *session) close() {
 }
 
 // setPolicy replaces the run's policy by the rules of a project file.
-func (j *Job) setPolicy(ctx context.Context, s *worker.Session, file []byte) (host.PolicyChange, error) {
+func (j *Job) setPolicy(ctx context.Context, s *worker.Session, file []byte, narrow bool) (host.PolicyChange, error) {
 	const name = "the new policy"
-	p, err := j.parsePolicy(name, file)
+	p, err := j.parsePolicy(name, file, narrow)
 	if err != nil {
 		return host.PolicyChange{}, err
 	}
@@ -70,12 +72,23 @@ func (j *Job) setPolicy(ctx context.Context, s *worker.Session, file []byte) (ho
 	return host.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }
 
-// parsePolicy parses a project file with new rules. In a run of a registered project it may only narrow that one.
-func (j *Job) parsePolicy(name string, file []byte) (project.File, error) {
+// parsePolicy parses a project file with new rules. In a run of a registered project it may only narrow that one, and with
+// narrowing, in another run, the defaults.
+func (j *Job) parsePolicy(name string, file []byte, narrowing bool) (project.File, error) {
 	if j.o.Base != nil {
 		return narrow(j.o.Base, name, file, true)
 	}
-	return project.Parse(name, file)
+	p, err := project.Parse(name, file)
+	if err != nil || !narrowing {
+		return p, err
+	}
+	base := project.Default()
+	base.Project = p.Project
+	p, beyond, err := base.Narrow(name, file)
+	if err == nil && len(beyond) > 0 {
+		err = fmt.Errorf("%s asks for more than a run of no registered project gets through the service: %s\nask for less, or run it on the host as root", name, reachLines(beyond))
+	}
+	return p, err
 }
 
 // snapshot writes the sandbox's memory to a file. The file gets its name only when it is

@@ -24,6 +24,8 @@ type Server struct {
 	// Notice and Problem get what the administrator should know. They may be called concurrently.
 	Notice  func(string)
 	Problem func(error)
+	// Calls returns further calls that a client can make; nil: there are none. conn returns its connection during a call.
+	Calls func(p Peer, conn func() *privsep.Conn) map[string]privsep.Handler
 	// Clients and Runs limit connections and runs; zero: the defaults.
 	Clients, Runs Limit
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ func (s *session) handlers() map[string]privsep.Handler {
 		callSignal: privsep.Handle(s.signal),
 		callResize: privsep.Handle(s.resize),
 		callCancel: privsep.Handle(s.cancelled),
+	}
+	if s.server.Calls != nil {
+		maps.Copy(all, s.server.Calls(s.peer, func() *privsep.Conn { return s.conn }))
 	}
 	for name, handle := range all {
 		all[name] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {

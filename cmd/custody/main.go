@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service"
 )
 
 // cli is the command line. Each command's Run gets the app.
@@ -95,11 +97,25 @@ func (a *app) env() *command.Env {
 	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: host.Dir, Store: a.store, Replace: regular.Replace}
 }
 
-// perform executes a command.
-func (a *app) perform(c command.Command) error { return c.Execute(a.ctx, a.env()) }
+// perform executes a command, or has the service execute it.
+func (a *app) perform(c command.Command) error {
+	socket := service.Socket(os.Getenv)
+	switch {
+	case socket == "":
+		return c.Execute(a.ctx, a.env())
+	case a.store != "":
+		return command.Usage(errors.New("--store: the service uses the store of its host; " + service.SocketEnv + "=none does without the service"))
+	}
+	return command.Client{Socket: socket, Env: a.env()}.Execute(a.ctx, c)
+}
 
 // knownKeys returns the public keys that the host knows.
-func (a *app) knownKeys() (host.PublicKeys, error) { return a.env().KnownKeys() }
+func (a *app) knownKeys() (host.PublicKeys, error) {
+	if socket := service.Socket(os.Getenv); socket != "" {
+		return command.Client{Socket: socket, Env: a.env()}.KnownKeys(a.ctx)
+	}
+	return a.env().KnownKeys()
+}
 
 // layout formats tables for their destination: width and colour only for a terminal.
 func (a *app) layout() replay.Options {

@@ -81,7 +81,7 @@ func (c runCmd) Run(a *app) error {
 func (c runCmd) remote(a *app, socket string) error {
 	switch {
 	case c.Trust:
-		return command.Usage(errors.New("--trust: the service does not need it; an administrator registers a project with `custody project apply`"))
+		return command.Usage(errNoTrust)
 	case c.Metrics != "":
 		return command.Usage(errors.New("--metrics: the service has its own metrics"))
 	}
@@ -175,3 +175,5 @@ func (a *app) panicked() {
 		os.Exit(exitFailed)
 	}
 }
+
+var errNoTrust = errors.New("--trust: the service does not need it; an administrator registers a project with `custody project apply`")

@@ -68,13 +68,19 @@ func (c serveCmd) Run(a *app) error {
 		return errors.Join(err, l.Close())
 	}
 	o.Log = a.Log
+	log, err := serve.AccessLog(h, version())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	page := func(ctx context.Context) error {
-		return serve.Host(ctx, h, l, serve.HostOptions{Options: o, Run: shown, Version: version(), CloseDead: func() { a.env().Tidy(a.ctx, h) }})
+		return serve.Host(ctx, h, l, serve.HostOptions{Options: o, Run: shown, Version: version(), Access: log, CloseDead: func() { a.env().Tidy(a.ctx, h) }})
 	}
 	if socket == nil {
-		return page(a.ctx)
+		return errors.Join(page(a.ctx), log.Close())
 	}
-	return (&service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain}).Beside(a.ctx, socket, page)
+	commands := &command.Server{Dir: h.Dir, Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
+	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
+	return errors.Join(users.Beside(a.ctx, socket, page), log.Close())
 }
 
 // openSocket opens the socket for users of this host, nil if there is to be none.

@@ -29,20 +29,17 @@ type backend struct {
 
 // open makes the parts of s; s.close closes those that were made.
 func (b *backend) open(s *service) error {
-	tag, err := b.host.TagKey()
-	if err != nil {
-		return err
-	}
-	redactor, err := pattern.NewRedactor(tag)
-	if err != nil {
-		return err
-	}
 	tokens, err := access.OpenTokens(s.dir)
 	if err != nil {
 		return err
 	}
-	log := b.host.AccessLog(redactor, b.options.Version)
-	s.log = log
+	log := b.options.Access
+	if log == nil {
+		if log, err = AccessLog(b.host, b.options.Version); err != nil {
+			return err
+		}
+		s.log = log
+	}
 	s.gate, err = access.New(access.Options{Config: s.Config, Tokens: tokens, Tenant: b.host.Config().Tenant, Local: b.tenants, Recorder: log, LinkFor: s.LinkFor, Warn: s.Notice})
 	if err != nil {
 		return err
@@ -52,6 +49,19 @@ func (b *backend) open(s *service) error {
 		Exports: s.Exports, ExportDir: s.dir, Notes: notebook{log}, Views: views.Open(b.host.Views()), Tokens: tokens, Gate: s.gate, OIDC: s.Config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.Log,
 	})
 	return err
+}
+
+// AccessLog returns the log of accesses to a host's records. version is the program's.
+func AccessLog(h *host.Host, version string) (*host.AccessLog, error) {
+	tag, err := h.TagKey()
+	if err != nil {
+		return nil, err
+	}
+	redactor, err := pattern.NewRedactor(tag)
+	if err != nil {
+		return nil, err
+	}
+	return h.AccessLog(redactor, version), nil
 }
 
 // tenants are those in which the login link grants a role: the host's own, and those under which this host

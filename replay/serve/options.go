@@ -41,8 +41,10 @@ type HostOptions struct {
 	Options
 	// Run is what the login link opens, and its tenant is the first of the session; without an ID: the list of runs.
 	Run store.Run
-	// Version is the program's, for the access log.
+	// Version is the program's, for reports and the access log.
 	Version string
+	// Access records the accesses, and is closed by the caller after the service; nil: the service opens its own log.
+	Access *host.AccessLog
 	// CloseDead closes the records of runs whose process died. It is called every 30 s, by one goroutine.
 	CloseDead func()
 }
