@@ -60,6 +60,8 @@ type Env struct {
 	Layout replay.Options
 	// Dir returns the directory of the host's state.
 	Dir func() (string, error)
+	// OpenDir opens that directory; nil: host.Open does.
+	OpenDir func(dir string) (*host.Host, error)
 	// Store is the store to use in place of host.yaml's; "": that one.
 	Store string
 	// Narrow allows only policies that the run's registered project allows, or the defaults if it has none.
@@ -94,7 +96,11 @@ func (e *Env) Home() (*host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := host.Open(dir)
+	open := e.OpenDir
+	if open == nil {
+		open = host.Open
+	}
+	h, err := open(dir)
 	if err != nil {
 		return nil, err
 	}

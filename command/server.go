@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/service"
@@ -27,9 +28,10 @@ type Recorder interface {
 
 // Server executes the commands of clients on the same machine. It is safe for concurrent use.
 type Server struct {
-	Dir    string // of the host's state
-	Store  string // as Env.Store
-	Tenant string // of the host, for the access log
+	Dir    string                               // of the host's state
+	Open   func(dir string) (*host.Host, error) // as Env.OpenDir
+	Store  string                               // as Env.Store
+	Tenant string                               // of the host, for the access log
 	Access Recorder
 	Log    *slog.Logger
 
@@ -181,7 +183,7 @@ func (p *peer) run(ctx, inner context.Context, c Command, r request) (code int, 
 	}
 	e := &Env{
 		Messages: NewMessages(to(toStderr), func() string { return "custody " + c.Path() }), Stdout: to(toStdout), Store: p.server.Store, Narrow: true,
-		Dir: func() (string, error) { return p.server.Dir, nil },
+		Dir: func() (string, error) { return p.server.Dir, nil }, OpenDir: p.server.Open,
 	}
 	e.Layout.Width, e.Layout.Color = max(0, r.Width), r.Color
 	e.Replace = replacer{ctx, p.conn()}.replace

@@ -130,7 +130,14 @@ func (e *Env) KnownKeys() (host.PublicKeys, error) {
 	if err != nil {
 		return host.PublicKeys{}, err
 	}
-	return host.KnownKeys(dir)
+	if e.OpenDir == nil {
+		return host.KnownKeys(dir)
+	}
+	h, err := e.OpenDir(dir)
+	if err != nil {
+		return host.PublicKeys{}, err
+	}
+	return h.Fleet().KnownKeys()
 }
 
 // Keys writes the public keys that the host knows as JSON. A client verifies bundles with them.

@@ -148,7 +148,7 @@ func (l Layout) RunDir(run string) string {
 func (l Layout) Templates() string { return l.shared("templates") }
 
 // Blanks is the directory of the empty scratch disks that runs copy.
-func (l Layout) Blanks() string { return l.shared("templates", "blank") }
+func (l Layout) Blanks() string { return l.path("templates", "blank") }
 
 // Leases is the directory of notes about the leases at brokers that may outlive their process. A note suffices to
 // revoke the lease, not to use it.

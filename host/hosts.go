@@ -323,10 +323,15 @@ func KnownKeys(dir string) (known PublicKeys, err error) {
 	if err != nil {
 		return known, err
 	}
-	if known.Hosts, err = h.Fleet().known(); err != nil {
+	return h.Fleet().KnownKeys()
+}
+
+// KnownKeys returns the public keys that this machine knows.
+func (f Fleet) KnownKeys() (known PublicKeys, err error) {
+	if known.Hosts, err = f.known(); err != nil {
 		return known, err
 	}
-	root, err := h.Fleet().Root()
+	root, err := f.Root()
 	switch {
 	case err == nil:
 		known.Fleets = []string{root}

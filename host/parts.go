@@ -3,7 +3,8 @@ package host
 // Layout names the files and directories below $CUSTODY_HOME.
 type Layout struct {
 	Dir string
-	// Shared is the directory of host.yaml, the signing key and the public keys, the templates and the registered projects; empty: Dir.
+	// Shared is the directory of host.yaml, the signing key and the public keys, the templates and the registered
+	// projects; empty: Dir.
 	Shared string
 }
 

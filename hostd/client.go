@@ -6,21 +6,88 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
+
+	keys "github.com/custody-project/custody/audit/proof/hostkey/remote"
+	"github.com/custody-project/custody/host"
 
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/worker"
 )
 
-// Client has a Server make sandboxes. It is safe for concurrent use.
-type Client struct{ Socket string }
+// SocketEnv names the socket of the Server that a process without privileges uses.
+const SocketEnv = "CUSTODY_HOST"
 
-var _ Opener = Client{}
+// Client has a Server make sandboxes and sign. It is safe for concurrent use.
+type Client struct {
+	socket string
 
-// Connect connects to a Server for the calls that it has in addition to those of sandboxes. The caller runs the connection.
-func (c Client) Connect() (*privsep.Conn, error) { return c.connect(nil) }
+	mu      sync.Mutex    // guards the fields below
+	keys    *privsep.Conn // for signatures; nil before the first
+	running chan struct{} // closed when Run of keys has returned
+}
 
-func (c Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, error) {
-	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.Socket, Net: "unixpacket"})
+var _ Opener = (*Client)(nil)
+
+// NewClient returns the client of the Server at a socket. The caller closes it.
+func NewClient(socket string) *Client { return &Client{socket: socket} }
+
+// OpenHome opens dir, whose runs, log and store belong to this process, with what only root can change in the Server's home. Signatures come
+// from the Server.
+func (c *Client) OpenHome(ctx context.Context, dir string) (*host.Host, error) {
+	conn, err := c.keyConn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var shared string
+	if _, err := conn.Call(ctx, callHome, none{}, &shared); err != nil {
+		return nil, err
+	}
+	h, err := host.OpenShared(dir, shared)
+	if err != nil {
+		return nil, err
+	}
+	h.Keys().Use(keys.NewClient(conn))
+	return h, nil
+}
+
+// keyConn returns the connection for signatures. It is made again after it has ended, for example because the Server was restarted.
+func (c *Client) keyConn(ctx context.Context) (*privsep.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys != nil {
+		select {
+		case <-c.keys.Ended():
+		default:
+			return c.keys, nil
+		}
+	}
+	conn, err := c.connect(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.keys, c.running = conn, make(chan struct{})
+	go func(done chan struct{}) {
+		defer close(done)
+		_ = conn.Run(context.WithoutCancel(ctx)) // calls report that it has ended
+	}(c.running)
+	return conn, nil
+}
+
+// Close ends the connection for signatures.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys == nil {
+		return nil
+	}
+	c.keys.Close()
+	<-c.running
+	return nil
+}
+
+func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, error) {
+	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.socket, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("custody host does not answer: is its service running? %w", err)
 	}
@@ -28,7 +95,7 @@ func (c Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, err
 }
 
 // Open implements Opener.
-func (c Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
+func (c *Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
 	conn, err := c.connect(map[string]privsep.Handler{
 		callNotice:  handle(func(_ context.Context, text string) (any, error) { e.Notice(text); return none{}, nil }),
 		callStalled: handle(func(_ context.Context, text string) (any, error) { e.Stalled(errors.New(text)); return none{}, nil }),

@@ -60,7 +60,7 @@ func newRig(t *testing.T, users ...int) *rig {
 	check(t, err)
 	r.own, err = host.OpenShared(filepath.Join(dir, "own"), r.home.Dir)
 	check(t, err)
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: r.socket, Net: "unixpacket"})
+	l, err := privsep.Listen(t.Context(), r.socket, privsep.Access{UID: -1, GID: -1, Mode: 0o600})
 	check(t, err)
 	s := &hostd.Server{
 		Sandboxes: &hostd.Bounded{Host: &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start}},
@@ -116,7 +116,7 @@ func (r *rig) prepare(t *testing.T, text, script string, out *bytes.Buffer) (*ru
 	t.Helper()
 	register(t, r.home, text)
 	o := run.Options{
-		Home: r.own, Command: []string{"bash", "-c", script}, Sandboxes: hostd.Client{Socket: r.socket},
+		Home: r.own, Command: []string{"bash", "-c", script}, Sandboxes: hostd.NewClient(r.socket),
 		Attach: func() (run.Console, func()) { return run.Console{Stdout: out, Stderr: out}, func() {} },
 		Notice: func(text string) { t.Log(text) }, Problem: func(err error) { t.Log(err) },
 	}
@@ -152,7 +152,7 @@ func TestRun(t *testing.T) {
 func TestOwnerEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, os.Getuid())
-	sandbox, details, err := hostd.Client{Socket: r.socket}.Open(t.Context(), spec(), hostd.Events{})
+	sandbox, details, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
 	check(t, err)
 	if details.Tier != vmm.GVisor || details.TemplateDigest == "" {
 		t.Errorf("%+v", details)
@@ -198,7 +198,7 @@ func TestBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := spec()
 			c.change(&s)
-			sandbox, _, err := hostd.Client{Socket: r.socket}.Open(t.Context(), s, hostd.Events{})
+			sandbox, _, err := hostd.NewClient(r.socket).Open(t.Context(), s, hostd.Events{})
 			if err == nil {
 				t.Fatal(sandbox.Close())
 			}
@@ -207,7 +207,7 @@ func TestBounds(t *testing.T) {
 			}
 		})
 	}
-	sandbox, _, err := hostd.Client{Socket: r.socket}.Open(t.Context(), spec(), hostd.Events{})
+	sandbox, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
 	check(t, err)
 	defer sandbox.Close()
 	open := []string{"allow: evil.example"}
@@ -223,7 +223,7 @@ func TestBounds(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, os.Getuid()+1)
-	if _, _, err := (hostd.Client{Socket: r.socket}).Open(t.Context(), spec(), hostd.Events{}); !errors.Is(err, privsep.ErrClosed) {
+	if _, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{}); !errors.Is(err, privsep.ErrClosed) {
 		t.Errorf("a stranger was served: %v", err)
 	}
 	r.noticed(t, "is not a user of this service")
@@ -239,7 +239,7 @@ func TestStrangers(t *testing.T) {
 		}
 		check(t, c.Close())
 	}
-	sandbox, _, err := hostd.Client{Socket: r.socket}.Open(t.Context(), spec(), hostd.Events{})
+	sandbox, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
 	check(t, err)
 	check(t, sandbox.Close())
 }

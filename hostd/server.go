@@ -32,7 +32,7 @@ type Server struct {
 }
 
 // Serve accepts connections until ctx is done, then ends them and returns when nothing of them is left. It closes l.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()

@@ -16,6 +16,8 @@ const (
 	callSigned  = "signed"
 	callRecover = "recover"
 	callClose   = "close"
+
+	callHome = "home" // returns the directory of the Server's home
 )
 
 // The calls of a Server.

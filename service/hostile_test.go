@@ -260,7 +260,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	stop()
-	left, err := listen(path, 0) // a server that was killed
+	left, err := privsep.Listen(t.Context(), path, privsep.Access{UID: -1, GID: 0, Mode: 0o660}) // a server that was killed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ const (
 )
 
 // Serve serves clients until ctx is done, and closes the listener. It then cancels the runs, and returns when they have ended.
-func (s *Server) Serve(ctx context.Context, l *Listener) error {
+func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	s.clients, s.runs = newCount(cmp.Or(s.Clients, defaultClients)), newCount(cmp.Or(s.Runs, defaultRuns))
 	s.ended = make(chan struct{}, 1)
 	closed := make(chan error, 1)
@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 }
 
 // Beside serves clients while other runs. When one of the two ends, the other one's context is done.
-func (s *Server) Beside(ctx context.Context, l *Listener, other func(context.Context) error) error {
+func (s *Server) Beside(ctx context.Context, l *privsep.Listener, other func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -80,7 +80,7 @@ func (s *Server) Beside(ctx context.Context, l *Listener, other func(context.Con
 }
 
 // accept serves clients until the listener is closed, and waits for them.
-func (s *Server) accept(ctx context.Context, l *Listener) error {
+func (s *Server) accept(ctx context.Context, l *privsep.Listener) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {

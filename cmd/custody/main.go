@@ -62,6 +62,7 @@ type cli struct {
 	Snapshot snapshotCmd `cmd:"" group:"run" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
 	Redteam  redteamCmd  `cmd:"" group:"host" help:"Attack a sandbox with the probes of the suite. Exit status 0: all were blocked and recorded; 1: not all."`
 	World    worldCmd    `cmd:"" group:"host" help:"Run a command against a simulated internet, to test a policy offline."`
+	Host     hostCmd     `cmd:"" group:"host" help:"Make sandboxes and sign records for custody serve, which then needs no privileges, until stopped."`
 	Doctor   doctorCmd   `cmd:"" group:"host" help:"Report what this host supports and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" group:"host" help:"Print the version."`
 	Help     helpCmd     `cmd:"" group:"host" help:"Show the help of a command."`
@@ -79,7 +80,8 @@ type app struct {
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
-	store  string // from --store
+	store  string        // from --store
+	hostd  *hostd.Client // see privileged
 	// command is the called command, such as "custody key rotate".
 	command string
 	*console.Messages
@@ -94,7 +96,7 @@ func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app 
 
 // env is what commands use of the process.
 func (a *app) env() *command.Env {
-	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: host.Dir, Store: a.store, Replace: regular.Replace}
+	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: host.Dir, OpenDir: a.opener(), Store: a.store, Replace: regular.Replace}
 }
 
 // perform executes a command, or has the service execute it.

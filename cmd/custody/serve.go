@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
+	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/forms"
 	"github.com/custody-project/custody/replay/serve"
@@ -28,7 +29,7 @@ type serveCmd struct {
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
 	Link   time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
-	Socket string        `placeholder:"PATH" help:"Carry out the runs of users who connect to this unix socket; needs root."`
+	Socket string        `placeholder:"PATH" help:"Carry out the runs of users who connect to this unix socket; it needs root, or custody host."`
 	Group  string        `default:"custody" placeholder:"NAME" help:"The group whose members can connect to the socket."`
 	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Make the printed link open this run (or last)."`
 }
@@ -78,21 +79,27 @@ func (c serveCmd) Run(a *app) error {
 	if socket == nil {
 		return errors.Join(page(a.ctx), log.Close())
 	}
-	commands := &command.Server{Dir: h.Dir, Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
+	commands := &command.Server{Dir: h.Dir, Open: a.opener(), Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
 	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
+	if c := a.privileged(); c != nil {
+		defer c.Close()
+		users.Sandboxes = c
+	}
 	return errors.Join(users.Beside(a.ctx, socket, page), log.Close())
 }
 
 // openSocket opens the socket for users of this host, nil if there is to be none.
-func (c serveCmd) openSocket(a *app) (*service.Listener, error) {
+func (c serveCmd) openSocket(a *app) (*privsep.Listener, error) {
 	if c.Socket == "" && !service.Inherits(os.Getenv) {
 		return nil, nil
 	}
 	if c.Idle > 0 {
 		return nil, command.Usage(errors.New("--idle: a service that carries out runs does not end by itself"))
 	}
-	if err := run.RequireHost(); err != nil {
-		return nil, err
+	if a.privileged() == nil {
+		if err := run.RequireHost(); err != nil {
+			return nil, err
+		}
 	}
 	return service.Listen(a.ctx, os.Getenv, c.Socket, c.Group)
 }

@@ -29,12 +29,17 @@ type served struct {
 // newServed starts a service on a host that runs sandboxes with gVisor.
 func newServed(t *testing.T) *served {
 	t.Helper()
-	s := &served{admin: newGVisorDoor(t)}
-	s.admin.asks = true
-	dir := publicDir(t)
+	admin := newGVisorDoor(t)
+	admin.asks = true
+	return serveFor(t, admin, publicDir(t))
+}
+
+// serveFor starts the service of admin, with its socket in a directory.
+func serveFor(t *testing.T, admin *door, dir string) *served {
+	t.Helper()
+	user := *admin
+	s := &served{admin: admin, user: &user}
 	socket := filepath.Join(dir, "custody.sock")
-	user := *s.admin
-	s.user = &user
 	s.user.dir = filepath.Join(dir, "home")
 	if err := os.Mkdir(s.user.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -97,6 +102,7 @@ func (s *served) stop() {
 type front struct {
 	*door
 	admin *door // the records are read there
+	root  *door // projects are registered there
 }
 
 // TestFronts: `custody run` does the same with the service, for an ordinary user, and without it.
@@ -104,7 +110,8 @@ func TestFronts(t *testing.T) {
 	s := newServed(t)
 	direct := newGVisorDoor(t)
 	direct.asks = true
-	for name, f := range map[string]front{"direct": {direct, direct}, "service": {s.user, s.admin}} {
+	apart := newSeparated(t)
+	for name, f := range map[string]front{"direct": {direct, direct, direct}, "service": {s.user, s.admin, s.admin}, "separated": {apart.user, apart.admin, apart.root}} {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range []struct {
 				name string
@@ -115,9 +122,9 @@ func TestFronts(t *testing.T) {
 				{"registered", frontRegistered},
 			} {
 				t.Run(c.name, func(t *testing.T) {
-					d, admin := *f.door, *f.admin
-					d.T, admin.T = t, t
-					c.do(t, front{&d, &admin})
+					d, admin, root := *f.door, *f.admin, *f.root
+					d.T, admin.T, root.T = t, t, t
+					c.do(t, front{&d, &admin, &root})
 				})
 			}
 		})
@@ -273,7 +280,7 @@ func frontWorkspace(t *testing.T, f front) {
 	if f.launch == nil {
 		return
 	}
-	f.contains(f.must(125, "run", "--out", f.admin.dir, "--", "true").stderr, "permission denied") // root's
+	f.contains(f.must(125, "run", "--out", f.root.dir, "--", "true").stderr, "permission denied") // root's
 }
 
 // uid returns that of the user.
@@ -299,9 +306,12 @@ func frontRegistered(t *testing.T, f front) {
 	if err := os.WriteFile(key, []byte("in-the-file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if info, err := os.Stat(f.admin.home); err != nil || os.Chown(key, int(info.Sys().(*syscall.Stat_t).Uid), -1) != nil {
+		t.Fatalf("give the key to the user of the service: %v", err)
+	}
 	shop := strings.Replace(registeredShop, "%s", key, 1)
-	f.admin.write(filepath.Join(f.admin.dir, "shop.yaml"), shop)
-	f.admin.must(0, "project", "apply", filepath.Join(f.admin.dir, "shop.yaml"))
+	f.root.write(filepath.Join(f.root.dir, "shop.yaml"), shop)
+	f.root.must(0, "project", "apply", filepath.Join(f.root.dir, "shop.yaml"))
 	if said := f.must(0, "run", "--project", "shop"); said.stdout != "hello\n" {
 		t.Errorf("it prints %q", said.stdout)
 	}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
+	"github.com/custody-project/custody/run"
+)
+
+type hostCmd struct {
+	Socket string `default:"/run/custody/host.sock" placeholder:"PATH" help:"The unix socket to listen at."`
+	User   string `default:"custody" placeholder:"NAME" help:"The user that custody serve runs as. No other user but root can connect."`
+}
+
+// Run serves custody serve until the program is ended.
+func (c hostCmd) Run(a *app) error {
+	if err := run.RequireHost(); err != nil {
+		return err
+	}
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	if err := a.service(h, "host"); err != nil {
+		return err
+	}
+	templates, err := run.Templates(h, a.Writer())
+	if err != nil {
+		return err
+	}
+	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Notice: a.Say}.Serve(a.ctx)
+}
+
+// opener returns what opens the host's state if custody host has the key; nil: this process has it.
+func (a *app) opener() func(dir string) (*host.Host, error) {
+	c := a.privileged()
+	if c == nil {
+		return nil
+	}
+	return func(dir string) (*host.Host, error) { return c.OpenHome(a.ctx, dir) }
+}
+
+// privileged returns the client of custody host; nil: this process needs none.
+func (a *app) privileged() *hostd.Client {
+	if socket := os.Getenv(hostd.SocketEnv); socket != "" && a.hostd == nil {
+		a.hostd = hostd.NewClient(socket)
+	}
+	return a.hostd
+}

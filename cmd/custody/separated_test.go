@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/custody-project/custody/hostd"
+)
+
+// The user that the service runs as in tests, who every Debian has. The group of its clients is someone's.
+const (
+	servant    = 1
+	servantIs  = "daemon"
+	clientsAre = "nogroup"
+)
+
+// separated is a host whose service has no privileges: custody host does what needs root.
+type separated struct {
+	*served
+	root *door // the administrator
+	host *exec.Cmd
+}
+
+// newSeparated starts custody host, and custody serve as another user.
+//
+//	user (someone) --custody.sock--> custody serve (servant) --host.sock--> custody host (root)
+func newSeparated(t *testing.T) *separated {
+	t.Helper()
+	dir := publicDir(t)
+	s := &separated{root: newGVisorDoor(t)}
+	home := filepath.Join(dir, "host")
+	if err := os.Rename(s.root.home, home); err != nil {
+		t.Fatal(err)
+	}
+	s.root.home, s.root.asks = home, true
+	socket := filepath.Join(dir, "host.sock")
+	s.host = s.root.command("host", "--socket", socket, "--user", servantIs)
+	s.host.Stderr = os.Stderr
+	s.root.start(s.host)
+	t.Cleanup(func() {
+		s.host.Process.Signal(syscall.SIGTERM)
+		s.host.Wait()
+	})
+	eventually(t, "there: the socket of custody host", func() bool { _, err := os.Stat(socket); return err == nil })
+
+	admin := *s.root
+	admin.home, admin.dir = filepath.Join(dir, "service"), filepath.Join(dir, "service")
+	front := filepath.Join(dir, "front")
+	for _, own := range []string{admin.dir, front} {
+		if err := errors.Join(os.Mkdir(own, 0o755), os.Chown(own, servant, servant)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin.env = []string{hostd.SocketEnv + "=" + socket}
+	admin.launch = func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: servant, Gid: servant, Groups: []uint32{someone}}}
+		return cmd.Start()
+	}
+	s.served = serveFor(t, &admin, front)
+	return s
+}
+
+// TestSeparated: no process of the service that runs as root parses what a guest, the network or a client sends, and none of the others has
+// a privilege or reaches the key.
+func TestSeparated(t *testing.T) {
+	t.Parallel()
+	s := newSeparated(t)
+	out := new(screen)
+	cmd := s.user.command("run", "-q", "--", "sh", "-c", "echo ready; sleep 100")
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	s.user.start(cmd)
+	out.await(t, "ready")
+	for _, p := range []struct {
+		name string
+		pid  int
+	}{{"custody serve", s.serve.Process.Pid}, {"the client", cmd.Process.Pid}} {
+		status := procStatus(t, p.pid)
+		if strings.Contains(status, "Uid:\t0") || !strings.Contains(status, "CapEff:\t0000000000000000") {
+			t.Errorf("%s has privileges:\n%s", p.name, status)
+		}
+	}
+	if socket := inetSocket(t, s.host.Process.Pid); socket != "" {
+		t.Errorf("custody host has an internet socket: %s", socket)
+	}
+	key := filepath.Join(s.root.home, "keys", "host.key")
+	read := exec.Command("cat", key)
+	if err := s.admin.launch(read); err != nil {
+		t.Fatal(err)
+	}
+	if read.Wait() == nil {
+		t.Error("the user of the service can read the key")
+	}
+	if s.user.custody("run", "--", "true").code != 0 {
+		t.Error("a second run beside the first one failed")
+	}
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+}
+
+func procStatus(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// inetSocket returns the line of /proc/net about a TCP or UDP socket of a process; empty if there is none.
+func inetSocket(t *testing.T, pid int) string {
+	t.Helper()
+	own := map[string]bool{}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(fds) == 0 {
+		t.Fatalf("the process %d has no descriptors: %v", pid, err)
+	}
+	for _, fd := range fds {
+		if link, err := os.Readlink(fd); err == nil && strings.HasPrefix(link, "socket:[") {
+			own[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")] = true
+		}
+	}
+	for _, table := range []string{"tcp", "tcp6", "udp", "udp6", "raw", "raw6"} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		if err != nil {
+			continue // without IPv6
+		}
+		for _, line := range strings.Split(string(b), "\n")[1:] {
+			if f := strings.Fields(line); len(f) > 9 && own[f[9]] {
+				return table + line
+			}
+		}
+	}
+	return ""
+}

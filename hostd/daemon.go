@@ -1,0 +1,66 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/vmm/confine"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// Daemon is custody host: a Server with the state of this host that only root can change.
+type Daemon struct {
+	Home      *host.Host
+	Templates template.Store
+	Socket    string       // where it listens
+	User      string       // whose processes may connect, in addition to root's
+	Notice    func(string) // gets what the administrator should know; called concurrently
+}
+
+// maxClients bounds the connections: each sandbox has one.
+const maxClients = 1024
+
+// Serve serves until ctx is done. It first removes what a killed process left.
+func (d Daemon) Serve(ctx context.Context) (err error) {
+	u, err := user.Lookup(d.User)
+	if err != nil {
+		return fmt.Errorf("the user of the service: %w: make it with useradd --system --user-group %s, or name another with --user", err, d.User)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return err
+	}
+	if _, err := d.Home.Keys().Signing(); err != nil { // makes the key at the first start
+		return err
+	}
+	if err := errors.Join(Publish(d.Home.Layout, gid), confine.Sweep()); err != nil {
+		return err
+	}
+	keys, err := d.Home.Keys().Server(filepath.Join(d.Home.Dir, "signed"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, keys.Close()) }()
+	l, err := privsep.Listen(ctx, d.Socket, privsep.Access{UID: uid, GID: os.Getgid(), Mode: 0o600})
+	if err != nil {
+		return err
+	}
+	calls := map[string]privsep.Handler{callHome: handle(func(context.Context, none) (any, error) { return d.Home.Dir, nil })}
+	maps.Copy(calls, keys.Handlers())
+	s := &Server{
+		Sandboxes: &Bounded{Host: &Host{Home: d.Home, Templates: d.Templates}}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+	}
+	return s.Serve(ctx, l)
+}
