@@ -74,7 +74,7 @@ func (cl Client) call(ctx context.Context, conn *service.Client, path string, ar
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(endWait, func() { cancel(errEnd) })
-		defer context.AfterFunc(late, func() { timer.Stop() })
+		context.AfterFunc(late, func() { timer.Stop() })
 		_, _ = conn.Call(late, interruptCall, struct{}{}, nil) // an error: the command has ended
 	})
 	defer stop()

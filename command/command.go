@@ -105,7 +105,7 @@ func (e *Env) Home() (*host.Host, error) {
 		return nil, err
 	}
 	h.Warn = e.Say
-	if run.RequireRoot() == nil {
+	if h.CloseLog == nil && run.RequireRoot() == nil {
 		h.CloseLog = run.CloseLog(nil)
 	}
 	if e.Store != "" {

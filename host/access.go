@@ -126,7 +126,7 @@ func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
 	keep := context.WithoutCancel(ctx)
 	facts := statement.Facts{Tenant: l.host.config.Tenant, RulesetDigest: l.redactor.Digest()}
 	run, err := l.host.Begin(ctx, RunOptions{
-		ID: store.AccessPrefix + strings.TrimPrefix(NewRunID(now), sandboxPrefix), Mode: wal.Strict, Facts: facts, Redactor: l.redactor,
+		ID: store.AccessPrefix + strings.TrimPrefix(NewRunID(now), SandboxPrefix), Mode: wal.Strict, Facts: facts, Redactor: l.redactor,
 		OnStall: func(err error) {
 			l.host.warn("records cannot be read: the access log cannot be written: " + err.Error())
 		},

@@ -173,5 +173,5 @@ func (rc recovery) signer(d DeadLog) (*sealer.Signer, error) {
 
 // closes reports whether CloseLog closes the log of a run. This process has written other logs itself.
 func (rc recovery) closes(run string) bool {
-	return rc.host.CloseLog != nil && strings.HasPrefix(run, sandboxPrefix)
+	return rc.host.CloseLog != nil && strings.HasPrefix(run, SandboxPrefix)
 }

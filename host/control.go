@@ -152,7 +152,7 @@ func (c Control) Find(name string) (string, error) {
 	}
 	var found []string
 	for _, run := range runs {
-		if strings.HasPrefix(run, sandboxPrefix) && (name == "last" || strings.HasPrefix(run, name)) && wal.Locked(c.host.RunDir(run)) {
+		if strings.HasPrefix(run, SandboxPrefix) && (name == "last" || strings.HasPrefix(run, name)) && wal.Locked(c.host.RunDir(run)) {
 			found = append(found, run)
 		}
 	}

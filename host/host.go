@@ -263,11 +263,11 @@ func (c Config) localStore() bool {
 
 func (l Layout) storePath() string { return l.path("custody.db") }
 
-// sandboxPrefix begins the names of sandboxes' runs; those of access logs begin with store.AccessPrefix.
-const sandboxPrefix = "r-"
+// SandboxPrefix begins the names of sandboxes' runs; those of access logs begin with store.AccessPrefix.
+const SandboxPrefix = "r-"
 
 func isRun(name string) bool {
-	return store.ValidRun(name) && (strings.HasPrefix(name, sandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix))
+	return store.ValidRun(name) && (strings.HasPrefix(name, SandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix))
 }
 
 // NewRunID returns a new ID. IDs sort by time.
@@ -276,7 +276,7 @@ func NewRunID(t time.Time) string {
 	if err != nil {
 		panic(err) // the system's random source does not fail
 	}
-	return sandboxPrefix + strings.ToLower(id.String())
+	return SandboxPrefix + strings.ToLower(id.String())
 }
 
 // WaitForRoom calls f until it succeeds or fails for another reason than a full

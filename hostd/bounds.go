@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
@@ -39,7 +40,12 @@ func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, D
 	if err != nil {
 		return nil, details, err
 	}
-	return &bounded{sandbox, policy}, details, nil
+	return &bounded{sandbox, policy, statement.Facts{Tenant: b.Host.Home.Config().Tenant, TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
+}
+
+// Reopen is Host's.
+func (b *Bounded) Reopen(ctx context.Context, run string) (worker.Sandbox, error) {
+	return b.Host.Reopen(ctx, run)
 }
 
 // beyond returns what s asks for beyond base.
@@ -66,33 +72,40 @@ func (s Spec) beyond(base project.File, c host.Config) (list []string) {
 type bounded struct {
 	worker.Sandbox
 	bound *netpolicy.Policy
+	facts statement.Facts // those that this process knows
 }
 
 // Begin implements worker.Sandbox.
 func (b *bounded) Begin(ctx context.Context, r worker.Identity, files []*os.File) error {
-	if err := b.check(r.Rules); err != nil {
+	policy, err := b.check(r.Rules)
+	if err != nil {
 		return err
+	}
+	known := b.facts
+	known.PolicyDigest, known.RulesetDigest = policy.Digest(), r.Facts.RulesetDigest
+	if r.Facts != known {
+		return errors.New("the facts of the run's manifests are not those of its sandbox")
 	}
 	return b.Sandbox.Begin(ctx, r, files)
 }
 
 // SetPolicy implements worker.Sandbox.
 func (b *bounded) SetPolicy(ctx context.Context, rules []string) error {
-	if err := b.check(rules); err != nil {
+	if _, err := b.check(rules); err != nil {
 		return err
 	}
 	return b.Sandbox.SetPolicy(ctx, rules)
 }
 
-// check returns an error if the rules allow more than the bound.
-func (b *bounded) check(rules []string) error {
+// check returns the policy of the rules, and an error if it allows more than the bound.
+func (b *bounded) check(rules []string) (*netpolicy.Policy, error) {
 	policy, err := worker.PolicyOf(rules)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var errs []error
 	for _, e := range policy.Narrows(b.bound) {
 		errs = append(errs, e)
 	}
-	return errors.Join(errs...)
+	return policy, errors.Join(errs...)
 }

@@ -104,13 +104,32 @@ func (c *Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, De
 	if err != nil {
 		return nil, Details{}, err
 	}
-	r := &remote{conn: conn, running: make(chan error, 1)}
-	go func() { r.running <- conn.Run(context.WithoutCancel(ctx)) }()
+	r := begin(ctx, conn)
 	var details Details
 	if _, err := conn.Call(ctx, callOpen, s, &details); err != nil {
 		return nil, details, errors.Join(err, r.hangUp())
 	}
 	return r, details, nil
+}
+
+// Reopen implements Opener.
+func (c *Client) Reopen(ctx context.Context, run string) (worker.Sandbox, error) {
+	conn, err := c.connect(nil)
+	if err != nil {
+		return nil, err
+	}
+	r := begin(ctx, conn)
+	if _, err := conn.Call(ctx, callReopen, run, nil); err != nil {
+		return nil, errors.Join(err, r.hangUp())
+	}
+	return r, nil
+}
+
+// begin runs the connection of a sandbox.
+func begin(ctx context.Context, conn *privsep.Conn) *remote {
+	r := &remote{conn: conn, running: make(chan error, 1)}
+	go func() { r.running <- conn.Run(context.WithoutCancel(ctx)) }()
+	return r
 }
 
 // remote is a sandbox of a Server.

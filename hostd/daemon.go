@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/vmm/confine"
@@ -53,6 +54,10 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keys.Close()) }()
+	ledger, err := sealer.OpenLedger(filepath.Join(d.Home.Dir, "signed", "sandboxes"), host.SandboxPrefix)
+	if err != nil {
+		return err
+	}
 	l, err := privsep.Listen(ctx, d.Socket, privsep.Access{UID: uid, GID: os.Getgid(), Mode: 0o600})
 	if err != nil {
 		return err
@@ -60,7 +65,7 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	calls := map[string]privsep.Handler{callHome: handle(func(context.Context, none) (any, error) { return d.Home.Dir, nil })}
 	maps.Copy(calls, keys.Handlers())
 	s := &Server{
-		Sandboxes: &Bounded{Host: &Host{Home: d.Home, Templates: d.Templates}}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+		Sandboxes: &Bounded{Host: &Host{Home: d.Home, Templates: d.Templates, Ledger: ledger}}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
 	}
 	return s.Serve(ctx, l)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
@@ -25,6 +26,8 @@ type Host struct {
 	Home      *host.Host // its key signs records
 	Templates template.Store
 	Start     StartWorker // nil: starts this program with WorkerArg
+	// Ledger keeps what was signed for processes without the key; nil: nothing is kept, and Reopen fails.
+	Ledger *sealer.Ledger
 }
 
 // Spec is the sandbox that a run asks for.
@@ -78,7 +81,7 @@ func (h *Host) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Deta
 	if err := fence.CheckOnce(ctx, h.Home.Dir); err != nil {
 		return nil, Details{}, err
 	}
-	parts := Parts{Network: PrepareNetwork(ctx), Start: h.Start}
+	parts := Parts{Network: PrepareNetwork(ctx), Start: h.Start, Ledger: h.Ledger}
 	if parts.Start == nil {
 		parts.Start = startWorker
 	}
@@ -91,6 +94,31 @@ func (h *Host) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Deta
 		return nil, details, err
 	}
 	return sandbox, details, nil
+}
+
+// Reopen returns what is left of the sandbox of a run whose processes died: its record. The caller closes it.
+func (h *Host) Reopen(_ context.Context, run string) (worker.Sandbox, error) {
+	if h.Ledger == nil {
+		return nil, errors.New("this host keeps nothing of runs whose processes died")
+	}
+	key, err := h.Home.Keys().Signing()
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := h.Home.Keys().Trusted()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := h.Ledger.Reopen(key, run, trusted)
+	if err != nil {
+		return nil, err
+	}
+	s := NewRecovery(h.Start, signer)
+	s.parts.Close = func() error {
+		h.Ledger.Release(run)
+		return nil
+	}
+	return s, nil
 }
 
 // fill adds the key and the machine to the parts.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/sealer"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/privsep"
@@ -60,10 +62,12 @@ func newRig(t *testing.T, users ...int) *rig {
 	check(t, err)
 	r.own, err = host.OpenShared(filepath.Join(dir, "own"), r.home.Dir)
 	check(t, err)
+	ledger, err := sealer.OpenLedger(filepath.Join(dir, "ledger"), host.SandboxPrefix)
+	check(t, err)
 	l, err := privsep.Listen(t.Context(), r.socket, privsep.Access{UID: -1, GID: -1, Mode: 0o600})
 	check(t, err)
 	s := &hostd.Server{
-		Sandboxes: &hostd.Bounded{Host: &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start}},
+		Sandboxes: &hostd.Bounded{Host: &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}},
 		Users:     users, Max: 8, Notice: r.notice,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -210,11 +214,26 @@ func TestBounds(t *testing.T) {
 	sandbox, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
 	check(t, err)
 	defer sandbox.Close()
+	var files []*os.File
+	for range worker.OwnerFiles {
+		f, err := os.Open(os.DevNull)
+		check(t, err)
+		defer f.Close()
+		files = append(files, f)
+	}
+	if err := sandbox.Begin(t.Context(), worker.Identity{Run: host.NewRunID(time.Now()), Facts: statement.Facts{Tenant: "other"}}, files); err == nil || !strings.Contains(err.Error(), "facts") {
+		t.Errorf("a run with another tenant began: %v", err)
+	}
+	for _, run := range []string{host.NewRunID(time.Now()), "", "../keys/host"} {
+		if left, err := hostd.NewClient(r.socket).Reopen(t.Context(), run); err == nil {
+			t.Errorf("%q was reopened: %v", run, left.Close())
+		}
+	}
 	open := []string{"allow: evil.example"}
 	if err := sandbox.SetPolicy(t.Context(), open); err == nil {
 		t.Error("a policy that exceeds the project was accepted")
 	}
-	if err := sandbox.Begin(t.Context(), worker.Identity{Run: "r-1", Rules: open}, nil); err == nil {
+	if err := sandbox.Begin(t.Context(), worker.Identity{Run: "r-1", Rules: open}, files); err == nil {
 		t.Error("a run with a policy that exceeds the project began")
 	}
 }

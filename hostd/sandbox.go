@@ -32,8 +32,9 @@ type StartWorker func(ctx context.Context, w privsep.Worker, handlers map[string
 type Parts struct {
 	Network *Network
 	Driver  Driver
-	Machine vmm.Machine // without its TAP
-	Key     note.Signer // signs the record
+	Machine vmm.Machine    // without its TAP
+	Key     note.Signer    // signs the record
+	Ledger  *sealer.Ledger // keeps what was signed; nil: nothing is kept
 	Start   StartWorker
 	Close   func() error // releases the machine's files; nil: nothing is to be released
 }
@@ -154,8 +155,12 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	started := s.state == warm
 	s.state = running
+	signer, err := s.parts.signer(r)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
-	s.policy, s.signer = policy, sealer.NewSigner(s.parts.Key, r.Run, r.Facts)
+	s.policy, s.signer = policy, signer
 	s.mu.Unlock()
 	if state := s.parts.Machine.Image.State; state != nil && !started {
 		files = append(files[:len(files):len(files)], state)
@@ -226,6 +231,26 @@ func (s *Sandbox) Signed(context.Context) ([]byte, error) {
 
 // Causes implements worker.Sandbox.
 func (s *Sandbox) Causes() []error { return s.causes.All() }
+
+// signer returns the signer of a run. If there is a ledger, the run is live in it until the parts are released.
+func (p *Parts) signer(r worker.Identity) (*sealer.Signer, error) {
+	if p.Ledger == nil {
+		return sealer.NewSigner(p.Key, r.Run, r.Facts), nil
+	}
+	signer, err := p.Ledger.Begin(p.Key, r.Run, r.Facts)
+	if err != nil {
+		return nil, err
+	}
+	files := p.Close
+	p.Close = func() (err error) {
+		if files != nil {
+			err = files()
+		}
+		p.Ledger.Release(r.Run)
+		return err
+	}
+	return signer, nil
+}
 
 // Close ends the worker and the machine, and removes what they used. It may be called repeatedly.
 func (s *Sandbox) Close() error {

@@ -18,6 +18,8 @@ import (
 // Opener makes sandboxes.
 type Opener interface {
 	Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error)
+	// Reopen returns what is left of the sandbox of a run whose processes died: its record.
+	Reopen(ctx context.Context, run string) (worker.Sandbox, error)
 }
 
 // Server makes sandboxes for other processes of Custody, over a unix socket (SOCK_SEQPACKET). Each connection has at most one sandbox,
@@ -140,21 +142,47 @@ func (c *client) handlers() map[string]privsep.Handler {
 		})
 	}
 	return map[string]privsep.Handler{
-		callOpen: handle(c.open), callBegin: c.begin, callPolicy: c.policy, callRecover: c.recover,
+		callOpen: handle(c.open), callReopen: handle(c.reopen), callBegin: c.begin, callPolicy: c.policy, callRecover: c.recover,
 		callEnd:    with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.End() }),
 		callSigned: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return s.Signed(ctx) }),
 		callClose:  with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.Close() }),
 	}
 }
 
+// take returns an error if the connection has had a sandbox.
+func (c *client) take() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened {
+		return errors.New("the connection has had a sandbox")
+	}
+	c.opened = true
+	return nil
+}
+
+func (c *client) set(s worker.Sandbox) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sandbox = s
+}
+
+// reopen opens what is left of the sandbox of a run.
+func (c *client) reopen(ctx context.Context, run string) (any, error) {
+	if err := c.take(); err != nil {
+		return nil, err
+	}
+	s, err := c.server.Sandboxes.Reopen(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	c.set(s)
+	return none{}, nil
+}
+
 // open makes the sandbox.
 func (c *client) open(ctx context.Context, s Spec) (any, error) {
-	c.mu.Lock()
-	before := c.opened
-	c.opened = true
-	c.mu.Unlock()
-	if before {
-		return nil, errors.New("the connection has had a sandbox")
+	if err := c.take(); err != nil {
+		return nil, err
 	}
 	report := func(name string, args any) { _, _ = c.conn.Call(ctx, name, args, nil) } // fails only when the client has ended
 	sandbox, details, err := c.server.Sandboxes.Open(ctx, s, Events{
@@ -165,9 +193,7 @@ func (c *client) open(ctx context.Context, s Spec) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sandbox = sandbox
+	c.set(sandbox)
 	return details, nil
 }
 

@@ -10,6 +10,7 @@ import (
 // The calls of a client, which can have one sandbox over a connection, in the order of a run.
 const (
 	callOpen    = "open"
+	callReopen  = "reopen" // in place of open, after the processes of a run died
 	callBegin   = "begin"
 	callPolicy  = "policy"
 	callEnd     = "end"

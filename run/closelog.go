@@ -13,15 +13,29 @@ import (
 	"github.com/custody-project/custody/worker"
 )
 
-// CloseLog returns a host.LogCloser that starts a worker for each log; start is nil: this program.
+// CloseLog returns a host.LogCloser that starts a worker for each log; start is nil: this program. The process needs the key.
 func CloseLog(start hostd.StartWorker) host.LogCloser {
-	return func(ctx context.Context, d host.DeadLog) (interrupted bool, err error) {
+	return closeLog(func(_ context.Context, d host.DeadLog) (worker.Sandbox, error) {
 		if d.Signer == nil {
-			return false, &host.KeyElsewhereError{}
+			return nil, &host.KeyElsewhereError{}
 		}
+		return hostd.NewRecovery(start, d.Signer), nil
+	})
+}
+
+// CloseLogThrough returns a host.LogCloser for a process without the key, to which o gives what is left of sandboxes.
+func CloseLogThrough(o hostd.Opener) host.LogCloser {
+	return closeLog(func(ctx context.Context, d host.DeadLog) (worker.Sandbox, error) { return o.Reopen(ctx, d.Run) })
+}
+
+func closeLog(open func(context.Context, host.DeadLog) (worker.Sandbox, error)) host.LogCloser {
+	return func(ctx context.Context, d host.DeadLog) (interrupted bool, err error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		left := hostd.NewRecovery(start, d.Signer)
+		left, err := open(ctx, d)
+		if err != nil {
+			return false, err
+		}
 		result, err := worker.Recover(ctx, worker.Options{
 			Config:  worker.Config{Settings: sandbox.Settings{Run: d.Run}, TagKey: d.TagKey},
 			Sandbox: left, Log: d.Files, Events: recovered{cancel},

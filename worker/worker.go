@@ -27,11 +27,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal/remote"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/sandbox"
 	brokers "github.com/custody-project/custody/secrets/remote"
 )
 
@@ -76,6 +78,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	closed, failed := r.recover(context.WithoutCancel(ctx))
 	closed.Result.Err = errors.Join(err, closed.Result.Err)
+	if failed != nil { // the next start closes the record
+		closed.Status, closed.ExitCode = audit.StatusInterrupted, sandbox.ExitFailed
+	}
 	closed.Record = errors.Join(closed.Record, failed)
 	return closed, nil
 }

@@ -38,7 +38,13 @@ func (a *app) opener() func(dir string) (*host.Host, error) {
 	if c == nil {
 		return nil
 	}
-	return func(dir string) (*host.Host, error) { return c.OpenHome(a.ctx, dir) }
+	return func(dir string) (*host.Host, error) {
+		h, err := c.OpenHome(a.ctx, dir)
+		if err == nil {
+			h.CloseLog = run.CloseLogThrough(c)
+		}
+		return h, err
+	}
 }
 
 // privileged returns the client of custody host; nil: this process needs none.

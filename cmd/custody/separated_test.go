@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,15 +41,7 @@ func newSeparated(t *testing.T) *separated {
 	}
 	s.root.home, s.root.asks = home, true
 	socket := filepath.Join(dir, "host.sock")
-	s.host = s.root.command("host", "--socket", socket, "--user", servantIs)
-	s.host.Stderr = os.Stderr
-	s.root.start(s.host)
-	t.Cleanup(func() {
-		s.host.Process.Signal(syscall.SIGTERM)
-		s.host.Wait()
-	})
-	eventually(t, "there: the socket of custody host", func() bool { _, err := os.Stat(socket); return err == nil })
-
+	s.startHost(socket)
 	admin := *s.root
 	admin.home, admin.dir = filepath.Join(dir, "service"), filepath.Join(dir, "service")
 	front := filepath.Join(dir, "front")
@@ -64,6 +57,69 @@ func newSeparated(t *testing.T) *separated {
 	}
 	s.served = serveFor(t, &admin, front)
 	return s
+}
+
+// startHost starts custody host.
+func (s *separated) startHost(socket string) {
+	s.root.Helper()
+	s.host = s.root.command("host", "--socket", socket, "--user", servantIs)
+	s.host.Stderr = os.Stderr
+	host := s.host
+	s.root.start(host)
+	s.root.Cleanup(func() {
+		host.Process.Signal(syscall.SIGTERM)
+		host.Wait()
+	})
+	eventually(s.root.T, "there: custody host", func() bool {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	})
+}
+
+// TestSeparatedKilled: when a process of the service is killed, nothing of the sandbox is left, and the run is closed as interrupted, after the
+// manifest that was signed last.
+func TestSeparatedKilled(t *testing.T) {
+	t.Parallel()
+	for name, kill := range map[string]func(s *separated){
+		"serve": func(s *separated) {
+			s.serve.Process.Kill()
+			s.serve.Wait()
+			s.start()
+		},
+		"host": func(s *separated) {
+			s.host.Process.Kill()
+			s.host.Wait()
+			s.startHost(strings.TrimPrefix(s.admin.env[0], hostd.SocketEnv+"="))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSeparated(t)
+			cmd := s.user.command("run", "--", "sh", "-c", "echo ready; sleep 1000")
+			var out, errs screen
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			s.user.start(cmd)
+			out.await(t, "ready")
+			eventually(t, "signed: the first segment", func() bool {
+				files, _ := filepath.Glob(filepath.Join(s.root.home, "signed", "sandboxes", "*.manifest"))
+				return len(files) == 1
+			})
+			kill(s)
+			cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+				t.Errorf("the client exits %d: %s", code, errs.String())
+			}
+			s.user.must(0, "run", "-q", "--", "true")
+			runs := s.admin.runs()
+			if len(runs) != 2 || runs[1].Status != "interrupted" || runs[0].Status != "sealed" {
+				t.Fatalf("the runs are %+v", runs)
+			}
+			s.admin.verified(runs[1].ID)
+			s.admin.verified(runs[0].ID)
+		})
+	}
 }
 
 // TestSeparated: no process of the service that runs as root parses what a guest, the network or a client sends, and none of the others has

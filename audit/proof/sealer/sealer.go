@@ -61,6 +61,7 @@ type Signer struct {
 	run    string
 	signer *statement.Sealer
 	now    func() time.Time
+	keep   func(manifest []byte) error // stores a manifest before it is returned; nil: none is stored
 
 	mu     sync.Mutex // guards the fields below
 	last   *Segment   // nil before the first
@@ -127,6 +128,9 @@ func (s *Signer) Sign(seg Segment) ([]byte, error) {
 		Run: s.run, Index: seg.Index, First: seg.First, Last: seg.Last, Count: seg.Count, Bytes: seg.Bytes,
 		Losses: seg.Losses, Time: s.now().UTC(), Closing: seg.Closing, Prev: s.signed,
 	}, seg.Root)
+	if err == nil && s.keep != nil {
+		err = s.keep(manifest)
+	}
 	if err != nil {
 		return nil, err
 	}
