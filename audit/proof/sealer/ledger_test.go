@@ -24,7 +24,7 @@ func newLedger(t *testing.T, dir string) (*Ledger, func(age time.Duration) strin
 	}
 }
 
-// TestLedger: after both processes died, a run continues after the manifest that was signed last, whoever hides it.
+// TestLedger: after both processes died, a run continues after the manifest that was signed last, also if one of them hides that.
 func TestLedger(t *testing.T) {
 	key, trusted := newKey(t)
 	dir := t.TempDir()
