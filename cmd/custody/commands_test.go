@@ -177,3 +177,54 @@ func TestCommandOutputs(t *testing.T) {
 
 // ownerOf returns the uid of a file's owner.
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// TestCommandsLive: a user follows a run, pauses and resumes it, and changes its policy, but allows no more than the defaults do. An
+// administrator can, unless custody host enforces the bound.
+func TestCommandsLive(t *testing.T) {
+	t.Run("served", func(t *testing.T) {
+		s := newServed(t)
+		commandsLive(t, s, func(wide string) { s.admin.must(0, "policy", "set", "last", wide, "--trust") })
+	})
+	t.Run("separated", func(t *testing.T) {
+		s := newSeparated(t)
+		commandsLive(t, s.served, func(wide string) {
+			s.admin.contains(s.admin.must(exitFailed, "policy", "set", "last", wide, "--trust").stderr, "example.com")
+		})
+	})
+}
+
+// commandsLive tries the commands. widen gives the run a policy from a file.
+func commandsLive(t *testing.T, s *served, widen func(file string)) {
+	t.Helper()
+	run := s.user.command("run", "--", "sh", "-c", "echo ready; sleep 1000")
+	var out screen
+	run.Stdout, run.Stderr = &out, &out
+	s.user.start(run)
+	out.await(t, "ready")
+	eventually(t, "in the store: the run", func() bool { return len(s.admin.runs()) == 1 })
+	follow := s.user.command("timeline", "--follow")
+	var followed screen
+	follow.Stdout, follow.Stderr = &followed, &followed
+	s.user.start(follow)
+	followed.await(t, "echo ready")
+	s.user.must(0, "pause", "last")
+	s.user.must(0, "resume", "last")
+	s.user.write(filepath.Join(s.user.dir, "none.yaml"), "version: 1\n")
+	s.user.write(filepath.Join(s.user.dir, "wide.yaml"), "version: 1\negress: [{allow: example.com}]\n")
+	if said := s.user.must(0, "policy", "set", "last", "none.yaml"); !strings.Contains(said.stdout, "generation 2") {
+		t.Errorf("policy set prints %s", said.stdout)
+	}
+	if said := s.user.must(exitFailed, "policy", "set", "last", "wide.yaml"); !strings.Contains(said.stderr, "example.com") {
+		t.Errorf("policy set says %s", said.stderr)
+	}
+	s.user.must(exitUsage, "policy", "set", "last", "none.yaml", "--trust")
+	s.admin.write(filepath.Join(s.admin.dir, "wide.yaml"), "version: 1\negress: [{allow: example.com}]\n")
+	widen(filepath.Join(s.admin.dir, "wide.yaml"))
+	run.Process.Signal(syscall.SIGTERM)
+	run.Wait()
+	if follow.Wait(); follow.ProcessState.ExitCode() != 0 {
+		t.Errorf("timeline --follow exits %d: %s", follow.ProcessState.ExitCode(), followed.String())
+	}
+	followed.await(t, "generation 2")
+	s.admin.verified("last")
+}
