@@ -152,9 +152,15 @@ func TestSeparated(t *testing.T) {
 	if read.Wait() == nil {
 		t.Error("the user of the service can read the key")
 	}
-	if s.user.custody("run", "--", "true").code != 0 {
-		t.Error("a second run beside the first one failed")
+	s.user.must(0, "run", "-q", "--", "true") // beside the first one
+	for _, args := range [][]string{{"runs"}, {"timeline", "last"}, {"verify", "last"}} {
+		if said := s.user.must(0, args...); said.stdout == "" || said.stderr != "" {
+			t.Errorf("%q prints %q, and %q", args, said.stdout, said.stderr)
+		}
 	}
+	bundle := filepath.Join(s.user.dir, "bundle")
+	s.user.must(0, "bundle", "last", "-o", bundle)
+	s.user.must(0, "verify", bundle)
 	cmd.Process.Signal(os.Interrupt)
 	cmd.Wait()
 }
