@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,9 @@ type Server struct {
 	Notice func(string) // gets what the administrator should know; called concurrently
 }
 
+// acceptAgain is the time after which the Server tries again to accept a connection.
+const acceptAgain = 100 * time.Millisecond
+
 // Serve accepts connections until ctx is done, then ends them and returns when nothing of them is left. It closes l.
 func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -45,11 +49,21 @@ func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	slots := make(chan struct{}, s.Max)
 	for {
 		c, err := l.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				c.Close()
 			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
 			return err
+		case err != nil: // such as too many open files
+			s.Notice("accept a connection: " + err.Error())
+			select {
+			case <-time.After(acceptAgain):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		if err := s.admit(c); err != nil {
 			s.Notice("a connection is refused: " + err.Error())

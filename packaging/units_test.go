@@ -161,12 +161,14 @@ func TestUserAndDirectories(t *testing.T) {
 		}
 		output(t, exec.Command(c[0], append(slices.Clone(c[1:len(c)-1]), "--root="+root, file)...))
 	}
-	if users := read(t, filepath.Join(root, "etc/passwd")); !regexp.MustCompile(`(?m)^custody:.*:/usr/sbin/nologin$`).MatchString(users) {
-		t.Errorf("users: %s", users)
+	groups := read(t, filepath.Join(root, "etc/group"))
+	clients := regexp.MustCompile(`(?m)^custody:x:(\d+):$`).FindStringSubmatch(groups)
+	group := regexp.MustCompile(`(?m)^custody-service:x:(\d+):$`).FindStringSubmatch(groups)
+	if clients == nil || group == nil {
+		t.Fatalf("a group is missing, or has members: %s", groups)
 	}
-	group := regexp.MustCompile(`(?m)^custody:x:(\d+):`).FindStringSubmatch(read(t, filepath.Join(root, "etc/group")))
-	if group == nil {
-		t.Fatal("there is no group custody")
+	if users := read(t, filepath.Join(root, "etc/passwd")); !regexp.MustCompile(`(?m)^custody:x:\d+:` + group[1] + `:.*:/usr/sbin/nologin$`).MatchString(users) {
+		t.Errorf("users: %s", users)
 	}
 	for dir, want := range map[string]string{"run/custody": "755 0 0", "var/lib/custody": "755 0 0", "var/lib/custody/host": "750 0 " + group[1]} {
 		if got := strings.TrimSpace(output(t, exec.Command("stat", "-c", "%a %u %g", filepath.Join(root, dir)))); got != want {
