@@ -17,35 +17,38 @@ import (
 
 // Bounded makes sandboxes for processes that root does not trust: what a sandbox may do lies within a registered project, or, for a run
 // that is of none, within the defaults, which allow no egress.
-type Bounded struct{ Host *Host }
+type Bounded struct {
+	Home      *host.Host // has the registered projects and the settings
+	Sandboxes Opener
+}
 
 // Open is like Host's, and refuses what exceeds the project.
 func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
 	base := project.Default()
 	if s.Project != "" {
-		r, err := registry.Registry{Dir: b.Host.Home.Projects()}.Current(s.Project)
+		r, err := registry.Registry{Dir: b.Home.Projects()}.Current(s.Project)
 		if err != nil {
 			return nil, Details{}, err
 		}
 		base = r.File
 	}
-	if beyond := s.beyond(base, b.Host.Home.Config()); len(beyond) > 0 {
+	if beyond := s.beyond(base, b.Home.Config()); len(beyond) > 0 {
 		return nil, Details{}, fmt.Errorf("the sandbox exceeds the project %s: %s", base.Project, strings.Join(beyond, "; "))
 	}
 	policy, err := base.Policy()
 	if err != nil {
 		return nil, Details{}, err
 	}
-	sandbox, details, err := b.Host.Open(ctx, s, e)
+	sandbox, details, err := b.Sandboxes.Open(ctx, s, e)
 	if err != nil {
 		return nil, details, err
 	}
-	return &bounded{sandbox, policy, statement.Facts{Tenant: b.Host.Home.Config().Tenant, TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
+	return &bounded{sandbox, policy, statement.Facts{Tenant: b.Home.Config().Tenant, TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
 }
 
-// Reopen is Host's.
+// Reopen implements Opener.
 func (b *Bounded) Reopen(ctx context.Context, run string) (worker.Sandbox, error) {
-	return b.Host.Reopen(ctx, run)
+	return b.Sandboxes.Reopen(ctx, run)
 }
 
 // beyond returns what s asks for beyond base.

@@ -97,9 +97,10 @@ func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, er
 // Open implements Opener.
 func (c *Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
 	conn, err := c.connect(map[string]privsep.Handler{
-		callNotice:  handle(func(_ context.Context, text string) (any, error) { e.Notice(text); return none{}, nil }),
-		callStalled: handle(func(_ context.Context, text string) (any, error) { e.Stalled(errors.New(text)); return none{}, nil }),
-		callResumed: handle(func(context.Context, none) (any, error) { e.Resumed(); return none{}, nil }),
+		callNotice:   handle(func(_ context.Context, text string) (any, error) { e.Notice(text); return none{}, nil }),
+		callProgress: handle(func(_ context.Context, text string) (any, error) { e.Progress(text); return none{}, nil }),
+		callStalled:  handle(func(_ context.Context, text string) (any, error) { e.Stalled(errors.New(text)); return none{}, nil }),
+		callResumed:  handle(func(context.Context, none) (any, error) { e.Resumed(); return none{}, nil }),
 	})
 	if err != nil {
 		return nil, Details{}, err

@@ -23,6 +23,7 @@ type Daemon struct {
 	Templates template.Store
 	Socket    string       // where it listens
 	User      string       // whose processes may connect, in addition to root's
+	Idle      int          // warm sandboxes that are kept for each project; 0: none
 	Notice    func(string) // gets what the administrator should know; called concurrently
 }
 
@@ -64,8 +65,26 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	}
 	calls := map[string]privsep.Handler{callHome: handle(func(context.Context, none) (any, error) { return d.Home.Dir, nil })}
 	maps.Copy(calls, keys.Handlers())
+	sandboxes, end, err := d.sandboxes(ctx, ledger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }() // after the server has ended: no sandbox is leased
 	s := &Server{
-		Sandboxes: &Bounded{Host: &Host{Home: d.Home, Templates: d.Templates, Ledger: ledger}}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+		Sandboxes: &Bounded{Home: d.Home, Sandboxes: sandboxes}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
 	}
 	return s.Serve(ctx, l)
+}
+
+// sandboxes returns what makes sandboxes; end ends those that are idle.
+func (d Daemon) sandboxes(ctx context.Context, l *sealer.Ledger) (o Opener, end func() error, err error) {
+	h := &Host{Home: d.Home, Templates: d.Templates, Ledger: l}
+	if d.Idle <= 0 {
+		return h, func() error { return nil }, nil
+	}
+	p, err := NewPooled(ctx, h, d.Idle)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, func() error { return p.Close(ctx) }, nil
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy/fence"
@@ -53,9 +55,10 @@ type Details struct {
 
 // Events receives what happens while a sandbox is made. Its functions may be called at any time.
 type Events struct {
-	Notice  func(string)
-	Stalled func(error) // there is no room for the disk: Open waits
-	Resumed func()
+	Notice   func(string)
+	Progress func(string) // how far it is
+	Stalled  func(error)  // there is no room for the disk: Open waits
+	Resumed  func()
 }
 
 // WorkerArg is the only argument of this program when it is started as a worker. A program that makes sandboxes calls Worker then.
@@ -78,6 +81,14 @@ func startWorker(ctx context.Context, w privsep.Worker, handlers map[string]priv
 
 // Open makes a sandbox. The caller closes it.
 func (h *Host) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
+	sandbox, details, err := h.open(ctx, s, e)
+	if err != nil {
+		return nil, details, err
+	}
+	return sandbox, details, nil
+}
+
+func (h *Host) open(ctx context.Context, s Spec, e Events) (*Sandbox, Details, error) {
 	if err := fence.CheckOnce(ctx, h.Home.Dir); err != nil {
 		return nil, Details{}, err
 	}
@@ -121,23 +132,34 @@ func (h *Host) Reopen(_ context.Context, run string) (worker.Sandbox, error) {
 	return s, nil
 }
 
-// fill adds the key and the machine to the parts.
-func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (d Details, err error) {
-	t, err := h.Templates.Open(ctx, s.Template)
-	if err != nil {
-		return d, err
+// sandboxDriver is the driver of a tier in which runs can be carried out.
+type sandboxDriver interface {
+	template.Driver
+	Driver
+}
+
+// resolve returns the template and the driver of a sandbox.
+func (h *Host) resolve(ctx context.Context, s Spec, e Events) (t template.Template, driver sandboxDriver, d Details, err error) {
+	if t, err = h.Templates.Open(ctx, s.Template); err != nil {
+		return t, nil, d, err
 	}
 	choice, err := TierPicker(h.Home, t, e.Notice).Pick(ctx, s.Tier)
 	if err != nil {
-		return d, err
+		return t, nil, d, err
 	}
 	d = Details{Template: t.Name, TemplateDigest: t.Digest(), Env: t.Env, Tier: choice.Driver.Tier(), TierNote: choice.Note}
-	driver, ok := choice.Driver.(interface {
-		template.Driver
-		Driver
-	})
+	driver, ok := choice.Driver.(sandboxDriver)
 	if !ok {
-		return d, fmt.Errorf("the driver %s cannot start machines for a worker", choice.Driver.Name())
+		return t, nil, d, fmt.Errorf("the driver %s cannot start machines for a worker", choice.Driver.Name())
+	}
+	return t, driver, d, nil
+}
+
+// fill adds the key and the machine to the parts.
+func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (Details, error) {
+	t, driver, d, err := h.resolve(ctx, s, e)
+	if err != nil {
+		return d, err
 	}
 	p.Driver = driver
 	image, disk, err := h.disks(ctx, driver, t, s, e)
@@ -149,8 +171,9 @@ func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (d Details,
 		ID: host.NewRunID(time.Now()), Image: image, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk,
 		DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, HashOver: s.HashOver,
 	}
-	return d, host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {
-		p.Key, err = h.Home.Keys().Signing()
+	p.Key = func() (note.Signer, error) { return h.Home.Keys().Signing() } // it may be rotated before the sandbox has a run
+	return d, host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {   // the first run makes the key
+		_, err := p.Key()
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,8 @@ type rig struct {
 	socket    string
 	workers   chan *privsep.Process
 
+	cold atomic.Int32 // runs that got no warm sandbox
+
 	mu      sync.Mutex // guards notices
 	notices []string
 }
@@ -52,9 +55,15 @@ type rig struct {
 // newRig starts a Server for the users.
 func newRig(t *testing.T, users ...int) *rig {
 	t.Helper()
+	return newPooledRig(t, 0, users...)
+}
+
+// newPooledRig starts a Server that keeps warm sandboxes.
+func newPooledRig(t *testing.T, idle int, users ...int) *rig {
+	t.Helper()
 	vmtest.GVisor(t)
 	dir := t.TempDir()
-	r := &rig{socket: filepath.Join(dir, "host.sock"), workers: make(chan *privsep.Process, 8)}
+	r := &rig{socket: filepath.Join(dir, "host.sock"), workers: make(chan *privsep.Process, 256)}
 	check(t, os.Mkdir(filepath.Join(dir, "root"), 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "root", host.ConfigFile), []byte("version: 1\nisolation: {require: gvisor, runsc: "+os.Getenv("CUSTODY_TEST_RUNSC")+"}\n"), 0o600))
 	var err error
@@ -66,8 +75,16 @@ func newRig(t *testing.T, users ...int) *rig {
 	check(t, err)
 	l, err := privsep.Listen(t.Context(), r.socket, privsep.Access{UID: -1, GID: -1, Mode: 0o600})
 	check(t, err)
+	h := &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}
+	var sandboxes hostd.Opener = h
+	if idle > 0 {
+		pooled, err := hostd.NewPooled(t.Context(), h, idle)
+		check(t, err)
+		t.Cleanup(func() { check(t, pooled.Close(context.Background())) }) // after the server's
+		sandboxes = pooled
+	}
 	s := &hostd.Server{
-		Sandboxes: &hostd.Bounded{Host: &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}},
+		Sandboxes: &hostd.Bounded{Home: r.home, Sandboxes: sandboxes},
 		Users:     users, Max: 8, Notice: r.notice,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,14 +132,18 @@ func (r *rig) noticed(t *testing.T, want string) {
 	}
 }
 
-// prepare prepares a run of a registered project with these contents of its file.
-func (r *rig) prepare(t *testing.T, text, script string, out *bytes.Buffer) (*run.Job, error) {
+// prepare prepares a run of the registered project.
+func (r *rig) prepare(t *testing.T, script string, out *bytes.Buffer) (*run.Job, error) {
 	t.Helper()
-	register(t, r.home, text)
 	o := run.Options{
 		Home: r.own, Command: []string{"bash", "-c", script}, Sandboxes: hostd.NewClient(r.socket),
 		Attach: func() (run.Console, func()) { return run.Console{Stdout: out, Stderr: out}, func() {} },
 		Notice: func(text string) { t.Log(text) }, Problem: func(err error) { t.Log(err) },
+		Progress: func(text string) {
+			if strings.HasPrefix(text, "no warm sandbox") {
+				r.cold.Add(1)
+			}
+		},
 	}
 	name := "shop"
 	check(t, o.SetProject(t.Context(), &name, ""))
@@ -143,13 +164,43 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, os.Getuid())
 	var out bytes.Buffer
-	job, err := r.prepare(t, shop, "echo hello; exit 3", &out)
+	register(t, r.home, shop)
+	job, err := r.prepare(t, "echo hello; exit 3", &out)
 	check(t, err)
 	res, err := job.Run(t.Context())
 	check(t, errors.Join(err, job.Close()))
 	if res.ExitCode != 3 || res.Tier != vmm.GVisor || out.String() != "hello\n" {
 		t.Errorf("%+v, output %q", res, out.String())
 	}
+}
+
+// TestPooled: runs of one project get warm sandboxes when there are some, each a sandbox of its own, which has nothing of the run before.
+func TestPooled(t *testing.T) {
+	t.Parallel()
+	r := newPooledRig(t, 1, os.Getuid())
+	register(t, r.home, shop)
+	const script = "cat /etc/hostname; test ! -e /workspace/mark; touch /workspace/mark"
+	seen, warm := map[string]bool{}, 0
+	for range 60 {
+		var out bytes.Buffer
+		before := r.cold.Load()
+		job, err := r.prepare(t, script, &out)
+		check(t, err)
+		res, err := job.Run(t.Context())
+		check(t, errors.Join(err, job.Close()))
+		if res.ExitCode != 0 || seen[out.String()] || out.Len() == 0 {
+			t.Fatalf("%+v, output %q", res, out.String())
+		}
+		seen[out.String()] = true
+		if r.cold.Load() == before {
+			warm++
+		}
+		if warm == 2 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // the pool makes one meanwhile
+	}
+	t.Error("no run got a warm sandbox")
 }
 
 // TestOwnerEnds: when the owner's connection ends, so do the worker and the machine.

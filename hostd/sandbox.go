@@ -32,9 +32,9 @@ type StartWorker func(ctx context.Context, w privsep.Worker, handlers map[string
 type Parts struct {
 	Network *Network
 	Driver  Driver
-	Machine vmm.Machine    // without its TAP
-	Key     note.Signer    // signs the record
-	Ledger  *sealer.Ledger // keeps what was signed; nil: nothing is kept
+	Machine vmm.Machine                 // without its TAP
+	Key     func() (note.Signer, error) // signs the record; called when a run begins
+	Ledger  *sealer.Ledger              // keeps what was signed; nil: nothing is kept
 	Start   StartWorker
 	Close   func() error // releases the machine's files; nil: nothing is to be released
 }
@@ -234,10 +234,14 @@ func (s *Sandbox) Causes() []error { return s.causes.All() }
 
 // signer returns the signer of a run. If there is a ledger, the run is live in it until the parts are released.
 func (p *Parts) signer(r worker.Identity) (*sealer.Signer, error) {
-	if p.Ledger == nil {
-		return sealer.NewSigner(p.Key, r.Run, r.Facts), nil
+	key, err := p.Key()
+	if err != nil {
+		return nil, err
 	}
-	signer, err := p.Ledger.Begin(p.Key, r.Run, r.Facts)
+	if p.Ledger == nil {
+		return sealer.NewSigner(key, r.Run, r.Facts), nil
+	}
+	signer, err := p.Ledger.Begin(key, r.Run, r.Facts)
 	if err != nil {
 		return nil, err
 	}

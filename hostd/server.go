@@ -200,9 +200,10 @@ func (c *client) open(ctx context.Context, s Spec) (any, error) {
 	}
 	report := func(name string, args any) { _, _ = c.conn.Call(ctx, name, args, nil) } // fails only when the client has ended
 	sandbox, details, err := c.server.Sandboxes.Open(ctx, s, Events{
-		Notice:  func(text string) { report(callNotice, text) },
-		Stalled: func(err error) { report(callStalled, err.Error()) },
-		Resumed: func() { report(callResumed, none{}) },
+		Notice:   func(text string) { report(callNotice, text) },
+		Progress: func(text string) { report(callProgress, text) },
+		Stalled:  func(err error) { report(callStalled, err.Error()) },
+		Resumed:  func() { report(callResumed, none{}) },
 	})
 	if err != nil {
 		return nil, err

@@ -23,9 +23,10 @@ const (
 
 // The calls of a Server.
 const (
-	callNotice  = "notice"
-	callStalled = "stalled"
-	callResumed = "resumed"
+	callNotice   = "notice"
+	callProgress = "progress"
+	callStalled  = "stalled"
+	callResumed  = "resumed"
 )
 
 type none struct{}

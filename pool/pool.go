@@ -29,11 +29,13 @@ type Key struct {
 	Project  string // the project whose runs may use it
 }
 
-// Shape is the size of a sandbox.
+// Shape is the size of a sandbox, and what else of it is fixed when it is made.
 type Shape struct {
 	CPUs   int
 	Memory int64 // of the guest, in bytes
 	Disk   int64 // in bytes
+	// DiskRate and NetworkRate are limits in bytes per second; 0: none. HashOver is the size of files in bytes above which they are hashed.
+	DiskRate, NetworkRate, HashOver int64
 }
 
 // Maker makes warm sandboxes.

@@ -192,7 +192,7 @@ func (j *Job) openSandbox(ctx context.Context) error {
 	if from == nil {
 		from = &hostd.Host{Home: j.o.Home, Templates: j.o.Templates, Start: j.o.StartWorker}
 	}
-	e := hostd.Events{Notice: j.messages.notice, Stalled: j.freezer.stalled, Resumed: j.freezer.resumed}
+	e := hostd.Events{Notice: j.messages.notice, Progress: j.messages.progress, Stalled: j.freezer.stalled, Resumed: j.freezer.resumed}
 	j.sandbox, j.details, err = from.Open(ctx, s, e)
 	return err
 }

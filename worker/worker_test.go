@@ -165,7 +165,7 @@ func newRig(t testing.TB, d driver, script string) *rig {
 		Events: &r.events,
 	}
 	r.parts = hostd.Parts{
-		Network: hostd.PrepareNetwork(t.Context()), Driver: d, Machine: m, Key: signer,
+		Network: hostd.PrepareNetwork(t.Context()), Driver: d, Machine: m, Key: func() (note.Signer, error) { return signer, nil },
 		Start: func(ctx context.Context, w privsep.Worker, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 			test := privseptest.Worker("worker")
 			w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)

@@ -10,6 +10,7 @@ import (
 
 type hostCmd struct {
 	Socket string `default:"/run/custody/host.sock" placeholder:"PATH" help:"The unix socket to listen at."`
+	Warm   int    `placeholder:"N" help:"Keep up to this many warm sandboxes for each project with recent runs, which start faster (default: none)."`
 	User   string `default:"custody" placeholder:"NAME" help:"The user that custody serve runs as. No other user but root can connect."`
 }
 
@@ -29,7 +30,7 @@ func (c hostCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Notice: a.Say}.Serve(a.ctx)
+	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Notice: a.Say}.Serve(a.ctx)
 }
 
 // opener returns what opens the host's state if custody host has the key; nil: this process has it.

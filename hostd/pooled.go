@@ -1,0 +1,153 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/pool"
+	"github.com/custody-project/custody/worker"
+)
+
+// Pooled takes sandboxes from a pool of warm ones, and has those made that the pool does not have. It is safe for concurrent use.
+type Pooled struct {
+	host *Host
+	pool *pool.Pool
+
+	mu    sync.Mutex // guards specs
+	specs map[pool.Key]Spec
+}
+
+// leaseTime is the TTL of leases. A lease is renewed until its sandbox is closed.
+const leaseTime = 30 * time.Second
+
+// NewPooled returns sandboxes of h, of which idle ones are kept for each project, at most that many. The caller closes it.
+func NewPooled(ctx context.Context, h *Host, idle int) (*Pooled, error) {
+	p := &Pooled{host: h, specs: map[pool.Key]Spec{}}
+	var err error
+	p.pool, err = pool.New(ctx, pool.Options{Maker: p, Available: available, MaxIdle: func(string) int { return idle }, TTL: leaseTime})
+	return p, err
+}
+
+// available returns the memory of the host that is free, or can be freed by dropping caches, in bytes.
+func available() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, err
+	}
+	return int64(info.Freeram+info.Bufferram) * int64(info.Unit), nil
+}
+
+// Close ends all sandboxes, those of runs after ctx is done.
+func (p *Pooled) Close(ctx context.Context) error { return p.pool.Close(ctx) }
+
+// Open implements Opener.
+func (p *Pooled) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
+	if s.Cold {
+		return p.host.Open(ctx, s, e)
+	}
+	_, driver, details, err := p.host.resolve(ctx, s, e)
+	if err != nil {
+		return nil, details, err
+	}
+	lease, err := p.pool.Acquire(ctx, p.key(s, driver.Tier(), details), "run of "+s.Project)
+	if empty := new(pool.EmptyError); errors.As(err, &empty) {
+		e.Progress(err.Error() + ": one is started")
+		return p.host.Open(ctx, s, e)
+	}
+	if err != nil {
+		return nil, details, err
+	}
+	return lend(lease), details, nil
+}
+
+// Reopen implements Opener.
+func (p *Pooled) Reopen(ctx context.Context, run string) (worker.Sandbox, error) {
+	return p.host.Reopen(ctx, run)
+}
+
+// key returns the key of the sandboxes that can be used for s.
+func (p *Pooled) key(s Spec, tier string, d Details) pool.Key {
+	k := pool.Key{
+		Template: d.TemplateDigest, Tier: tier, Project: s.Project,
+		Shape: pool.Shape{CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, HashOver: s.HashOver},
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.specs[k] = s
+	return k
+}
+
+// Make implements pool.Maker.
+func (p *Pooled) Make(ctx context.Context, k pool.Key) (pool.Sandbox, error) {
+	p.mu.Lock()
+	s := p.specs[k]
+	p.mu.Unlock()
+	silent := Events{Notice: func(string) {}, Progress: func(string) {}, Stalled: func(error) {}, Resumed: func() {}}
+	sandbox, details, err := p.host.open(ctx, s, silent)
+	if err != nil {
+		return nil, err
+	}
+	if details.TemplateDigest != k.Template || details.Tier != k.Tier {
+		return nil, errors.Join(fmt.Errorf("the template or the isolation has changed: %s, %s", details.TemplateDigest, details.Tier), sandbox.Close())
+	}
+	if err := sandbox.Warm(ctx); err != nil {
+		return nil, errors.Join(err, sandbox.Close())
+	}
+	return &idle{sandbox, sandbox.Done()}, nil
+}
+
+// idle is a warm sandbox of the pool.
+type idle struct {
+	*Sandbox
+	done <-chan struct{}
+}
+
+// Done implements pool.Sandbox.
+func (i *idle) Done() <-chan struct{} { return i.done }
+
+// Destroy implements pool.Sandbox.
+func (i *idle) Destroy(context.Context) error { return i.Close() }
+
+// Memory implements pool.Sandbox: the most that the guest can use.
+func (i *idle) Memory() int64 { return i.parts.Machine.Memory }
+
+// leased is a sandbox of the pool that belongs to a run.
+type leased struct {
+	worker.Sandbox
+	lease    *pool.Lease
+	stop     context.CancelFunc
+	renewing sync.WaitGroup
+}
+
+// lend renews a lease until its sandbox is closed.
+func lend(l *pool.Lease) *leased {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &leased{Sandbox: l.Sandbox().(*idle), lease: l, stop: cancel}
+	s.renewing.Go(func() {
+		tick := time.NewTicker(leaseTime / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if l.Renew() != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s
+}
+
+// Close implements worker.Sandbox: a sandbox is used once.
+func (s *leased) Close() error {
+	s.stop()
+	s.renewing.Wait()
+	return s.lease.Release(context.Background())
+}
