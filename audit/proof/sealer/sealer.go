@@ -157,9 +157,14 @@ func (s *Signer) check(seg Segment) error {
 	switch {
 	case s.last != nil && s.last.Closing != wal.Open:
 		return errClosed
-	case seg.Index != index || seg.First != first:
+	case seg.Index != index || seg.First < first:
 		return errOrder
-	case seg.Last > statement.MaxSeq || seg.Last+1-seg.First != seg.Count || seg.Bytes < 0:
+	case seg.Last > statement.MaxSeq || seg.Bytes < 0 || seg.Last+1 < seg.First || seg.Count > seg.Last+1-seg.First:
+		return errRange
+	case seg.Last+1-first-seg.Count > seg.Losses[string(audit.StageWAL)].Events: // dropped events have seqs, which the segment declares
+		if seg.First != first {
+			return errOrder
+		}
 		return errRange
 	case seg.Count == 0 && seg.Closing == wal.Open:
 		return errEmpty

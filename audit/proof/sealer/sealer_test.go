@@ -170,6 +170,26 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestDropped: a segment without the seqs of events that were dropped is signed if it declares how many.
+func TestDropped(t *testing.T) {
+	lost := func(s Segment, events uint64) Segment {
+		s.Losses = wal.Losses{string(audit.StageWAL): {Gaps: 1, Events: events}}
+		return s
+	}
+	inside, before := second, second
+	inside.Last += 10
+	before.First, before.Last = second.First+10, second.Last+10
+	for _, seg := range []Segment{inside, before} {
+		key, _ := newKey(t)
+		s := NewSigner(key, testRun, facts)
+		signs(t, s, first)
+		if _, err := s.Sign(lost(seg, 9)); err == nil {
+			t.Errorf("a segment that declares too few lost events was signed: %+v", seg)
+		}
+		signs(t, s, lost(seg, 10))
+	}
+}
+
 // TestSignedOnce: a segment that is signed again is the same, and the time and the chain are the signer's.
 func TestSignedOnce(t *testing.T) {
 	key, trusted := newKey(t)
