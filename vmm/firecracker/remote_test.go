@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +45,7 @@ func TestRemoteEnds(t *testing.T) {
 	if err := w.Do(t.Context(), "died"); err == nil || !strings.Contains(err.Error(), "firecracker ended by itself: signal: killed") {
 		t.Error(err)
 	}
-	if after := traces(t, m); !slices.Equal(before, after) {
-		t.Errorf("left: %q, before it: %q", after, before)
-	}
+	checkLeft(t, m, before)
 }
 
 // TestHostileWorker: a worker that was taken over reaches its own machine's sockets and memory, and nothing else.
