@@ -18,7 +18,6 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/service"
 )
 
 // Recorder records accesses. When it returns nil the event is durable.
@@ -55,7 +54,7 @@ const (
 )
 
 // Handlers returns the calls of one connection of a user. conn returns the connection.
-func (s *Server) Handlers(user service.Peer, conn func() *privsep.Conn) map[string]privsep.Handler {
+func (s *Server) Handlers(user privsep.Peer, conn func() *privsep.Conn) map[string]privsep.Handler {
 	p := &peer{server: s, uid: user.UID, conn: conn}
 	return map[string]privsep.Handler{commandCall: p.execute, interruptCall: privsep.Handle(p.interrupt)}
 }

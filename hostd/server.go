@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/worker"
 )
@@ -85,21 +83,11 @@ func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 
 // admit returns an error if the process at the other end may not connect.
 func (s *Server) admit(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
+	peer, err := privsep.PeerOf(c)
+	if err == nil && !slices.Contains(s.Users, peer.UID) {
+		err = fmt.Errorf("%v is not a user of this service", peer)
 	}
-	var peer *unix.Ucred
-	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
-		return failed
-	}
-	if err != nil {
-		return os.NewSyscallError("getsockopt", err)
-	}
-	if !slices.Contains(s.Users, int(peer.Uid)) {
-		return fmt.Errorf("user %d (process %d) is not a user of this service", peer.Uid, peer.Pid)
-	}
-	return nil
+	return err
 }
 
 // serve carries out the calls of a connection until it ends.

@@ -25,7 +25,7 @@ type Server struct {
 	Notice  func(string)
 	Problem func(error)
 	// Calls returns further calls that a client can make; nil: there are none. conn returns its connection during a call.
-	Calls func(p Peer, conn func() *privsep.Conn) map[string]privsep.Handler
+	Calls func(p privsep.Peer, conn func() *privsep.Conn) map[string]privsep.Handler
 	// Clients and Runs limit connections and runs; zero: the defaults.
 	Clients, Runs Limit
 
@@ -97,7 +97,7 @@ func (s *Server) accept(ctx context.Context, l *privsep.Listener) error {
 				return nil
 			}
 		}
-		peer, err := peerOf(c)
+		peer, err := privsep.PeerOf(c)
 		if err != nil || !s.clients.add(peer.UID) {
 			s.Notice(fmt.Sprintf("%v was turned away: there are too many clients, or too many of this user", peer))
 			c.Close()
@@ -111,7 +111,7 @@ func (s *Server) accept(ctx context.Context, l *privsep.Listener) error {
 }
 
 // serve serves one client until it has gone.
-func (s *Server) serve(ctx context.Context, c *net.UnixConn, peer Peer) {
+func (s *Server) serve(ctx context.Context, c *net.UnixConn, peer privsep.Peer) {
 	client := newSession(s, peer)
 	client.conn = privsep.New(c, client.handlers())
 	idle := time.AfterFunc(firstCall, client.expire)

@@ -25,7 +25,7 @@ import (
 //	 +--------------+----------+--the connection's end--> gone
 type session struct {
 	server  *Server
-	peer    Peer
+	peer    privsep.Peer
 	conn    *privsep.Conn
 	signals chan syscall.Signal
 	resizes chan channel.Winsize
@@ -38,7 +38,7 @@ type session struct {
 	cancel  context.CancelCauseFunc // of the run; nil: none has begun
 }
 
-func newSession(s *Server, p Peer) *session {
+func newSession(s *Server, p privsep.Peer) *session {
 	return &session{server: s, peer: p, signals: make(chan syscall.Signal, 8), resizes: make(chan channel.Winsize, 1)}
 }
 
