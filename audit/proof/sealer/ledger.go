@@ -47,6 +47,9 @@ const runAge = 24 * time.Hour
 
 const pruneEvery = time.Hour
 
+// leftAge is how long a Ledger keeps a run of which nothing was signed: most of them have no log that could be closed.
+const leftAge = 30 * 24 * time.Hour
+
 // The refusals of a Ledger.
 var (
 	errName  = errors.New("it is not the name of a run that begins now")
@@ -162,6 +165,12 @@ func (l *Ledger) prune() error {
 		}
 		signed, err := regular.ReadFile(l.path(run, manifestSuffix))
 		if errors.Is(err, fs.ErrNotExist) {
+			if l.now().Sub(began) <= leftAge || l.live[run] {
+				continue
+			}
+			if err := os.Remove(l.path(run, factsSuffix)); err != nil {
+				return err
+			}
 			continue
 		}
 		if err != nil {

@@ -129,4 +129,20 @@ func TestLedgerPrune(t *testing.T) {
 	if _, err := l.Begin(key, closed, facts); !errors.Is(err, errName) {
 		t.Errorf("a run that was closed began again: %v", err)
 	}
+
+	l.now = time.Now
+	unsigned := name(0)
+	_, err := l.Begin(key, unsigned, facts)
+	must(t, err)
+	l.Release(unsigned)
+	l.now = func() time.Time { return time.Now().Add(2 * runAge) }
+	must(t, l.prune())
+	if n := kept(); n != 3 {
+		t.Errorf("%d files are left: a run that was never signed can still have a log", n)
+	}
+	l.now = func() time.Time { return time.Now().Add(2 * leftAge) }
+	must(t, l.prune())
+	if n := kept(); n != 2 {
+		t.Errorf("%d files are left of runs, one of which was never signed", n)
+	}
 }
