@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/prometheus/procfs"
 
 	"github.com/custody-project/custody/pool"
 	"github.com/custody-project/custody/worker"
@@ -17,9 +19,6 @@ import (
 type Pooled struct {
 	host *Host
 	pool *pool.Pool
-
-	mu    sync.Mutex // guards specs
-	specs map[pool.Key]Spec
 }
 
 // leaseTime is the TTL of leases. A lease is renewed until its sandbox is closed.
@@ -27,19 +26,26 @@ const leaseTime = 30 * time.Second
 
 // NewPooled returns sandboxes of h, of which idle ones are kept for each project, at most that many. The caller closes it.
 func NewPooled(ctx context.Context, h *Host, idle int) (*Pooled, error) {
-	p := &Pooled{host: h, specs: map[pool.Key]Spec{}}
+	p := &Pooled{host: h}
 	var err error
 	p.pool, err = pool.New(ctx, pool.Options{Maker: p, Available: available, MaxIdle: func(string) int { return idle }, TTL: leaseTime})
 	return p, err
 }
 
-// available returns the memory of the host that is free, or can be freed by dropping caches, in bytes.
+// available returns the memory that the host can give to new processes without swapping, in bytes: MemAvailable of proc(5).
 func available() (int64, error) {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
 		return 0, err
 	}
-	return int64(info.Freeram+info.Bufferram) * int64(info.Unit), nil
+	info, err := fs.Meminfo()
+	if err != nil {
+		return 0, err
+	}
+	if info.MemAvailableBytes == nil {
+		return 0, errors.New("/proc/meminfo has no MemAvailable")
+	}
+	return int64(min(*info.MemAvailableBytes, math.MaxInt64)), nil
 }
 
 // Close ends all sandboxes, those of runs after ctx is done.
@@ -50,11 +56,11 @@ func (p *Pooled) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, De
 	if s.Cold {
 		return p.host.Open(ctx, s, e)
 	}
-	_, driver, details, err := p.host.resolve(ctx, s, e)
+	_, _, details, err := p.host.resolve(ctx, s, e)
 	if err != nil {
 		return nil, details, err
 	}
-	lease, err := p.pool.Acquire(ctx, p.key(s, driver.Tier(), details), "run of "+s.Project)
+	lease, err := p.pool.Acquire(ctx, keyOf(s, details), "run of "+s.Project)
 	if empty := new(pool.EmptyError); errors.As(err, &empty) {
 		e.Progress(err.Error() + ": one is started")
 		return p.host.Open(ctx, s, e)
@@ -70,29 +76,27 @@ func (p *Pooled) Reopen(ctx context.Context, run string) (worker.Sandbox, error)
 	return p.host.Reopen(ctx, run)
 }
 
-// key returns the key of the sandboxes that can be used for s.
-func (p *Pooled) key(s Spec, tier string, d Details) pool.Key {
-	k := pool.Key{
-		Template: d.TemplateDigest, Tier: tier, Project: s.Project,
+// keyOf returns the key of the sandboxes that can be used for s. It has all that Make needs.
+func keyOf(s Spec, d Details) pool.Key {
+	return pool.Key{
+		Template: s.Template + "@" + d.TemplateDigest, Tier: d.Tier, Project: s.Project,
 		Shape: pool.Shape{CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, HashOver: s.HashOver},
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.specs[k] = s
-	return k
 }
 
 // Make implements pool.Maker.
 func (p *Pooled) Make(ctx context.Context, k pool.Key) (pool.Sandbox, error) {
-	p.mu.Lock()
-	s := p.specs[k]
-	p.mu.Unlock()
+	name, digest, _ := strings.Cut(k.Template, "@") // which is not in a template's name
+	s := Spec{
+		Project: k.Project, Template: name, Tier: k.Tier, CPUs: k.Shape.CPUs, Memory: k.Shape.Memory, Disk: k.Shape.Disk,
+		DiskRate: k.Shape.DiskRate, NetworkRate: k.Shape.NetworkRate, HashOver: k.Shape.HashOver,
+	}
 	silent := Events{Notice: func(string) {}, Progress: func(string) {}, Stalled: func(error) {}, Resumed: func() {}}
 	sandbox, details, err := p.host.open(ctx, s, silent)
 	if err != nil {
 		return nil, err
 	}
-	if details.TemplateDigest != k.Template || details.Tier != k.Tier {
+	if details.TemplateDigest != digest || details.Tier != k.Tier {
 		return nil, errors.Join(fmt.Errorf("the template or the isolation has changed: %s, %s", details.TemplateDigest, details.Tier), sandbox.Close())
 	}
 	if err := sandbox.Warm(ctx); err != nil {

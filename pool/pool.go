@@ -23,7 +23,7 @@ import (
 
 // Key is a kind of sandbox. Two sandboxes with the same key are interchangeable.
 type Key struct {
-	Template string // digest of the template
+	Template string // identifies the template and its contents
 	Shape    Shape
 	Tier     string // isolation tier
 	Project  string // the project whose runs may use it
