@@ -39,7 +39,7 @@ func settings(t *testing.T, unit, key string) (words []string) {
 func needSystemd(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("systemd is not installed")
+		t.Fatal("systemd is not installed: run `make test`, which installs it")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestCapabilitiesDoc(t *testing.T) {
 func TestCapabilitiesSuffice(t *testing.T) {
 	templates := os.Getenv("CUSTODY_TEST_TEMPLATES")
 	if templates == "" || os.Geteuid() != 0 {
-		t.Skip("this needs root and CUSTODY_TEST_TEMPLATES: see hack/test")
+		t.Fatal("this needs root and CUSTODY_TEST_TEMPLATES: run `make test`")
 	}
 	dir, err := programs()
 	if err != nil {
@@ -148,7 +148,7 @@ func TestCapabilitiesSuffice(t *testing.T) {
 func TestUserAndDirectories(t *testing.T) {
 	needSystemd(t)
 	if os.Geteuid() != 0 {
-		t.Skip("this needs root")
+		t.Fatal("this needs root: run `make test`")
 	}
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
