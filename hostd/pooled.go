@@ -24,6 +24,9 @@ type Pooled struct {
 // leaseTime is the TTL of leases. A lease is renewed until its sandbox is closed.
 const leaseTime = 30 * time.Second
 
+// destroyTime bounds how long the end of a run waits for the removal of its sandbox.
+const destroyTime = time.Minute
+
 // NewPooled returns sandboxes of h, of which idle ones are kept for each project, at most that many. The caller closes it.
 func NewPooled(ctx context.Context, h *Host, idle int) (*Pooled, error) {
 	p := &Pooled{host: h}
@@ -153,5 +156,7 @@ func lend(l *pool.Lease) *leased {
 func (s *leased) Close() error {
 	s.stop()
 	s.renewing.Wait()
-	return s.lease.Release(context.Background())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTime, errors.New("the sandbox could not be removed yet: the pool tries again"))
+	defer cancel()
+	return s.lease.Release(ctx)
 }
