@@ -168,6 +168,10 @@ func (c *Conn) begin(ctx context.Context, m message, files []*os.File) error {
 	case <-ctx.Done():
 		return net.ErrClosed
 	}
+	if ctx.Err() != nil { // the slot is free because the connection has ended
+		<-c.slots
+		return net.ErrClosed
+	}
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
 		result, with, err := handle(ctx, m.Body, files)
