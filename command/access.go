@@ -2,11 +2,9 @@ package command
 
 import (
 	"encoding/json"
-	"fmt"
-	"os/user"
-	"strconv"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/host"
 )
 
 // access describes a command for the access log.
@@ -27,18 +25,9 @@ func event(c Command, uid int, tenant string) (audit.Access, error) {
 		return audit.Access{}, err
 	}
 	return audit.Access{
-		Who: userName(uid), Via: "cli", Tenant: tenant, Action: a.action, Route: "custody " + c.Path(), Verdict: audit.Allow,
+		Who: host.UserName(uid), Via: "cli", Tenant: tenant, Action: a.action, Route: "custody " + c.Path(), Verdict: audit.Allow,
 		About: audit.Text(clip(a.about)), Query: audit.Text(clip(string(query))),
 	}, nil
-}
-
-// userName returns the name and the number of a user. A name can be given to another user later.
-func userName(uid int) string {
-	number := strconv.Itoa(uid)
-	if u, err := user.LookupId(number); err == nil {
-		return fmt.Sprintf("%s (uid %d)", u.Username, uid)
-	}
-	return "uid " + number
 }
 
 func clip(s string) string { return s[:min(len(s), maxRecorded)] }

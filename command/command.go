@@ -64,8 +64,9 @@ type Env struct {
 	OpenDir func(dir string) (*host.Host, error)
 	// Store is the store to use in place of host.yaml's; "": that one.
 	Store string
-	// Narrow allows only policies that the run's registered project allows, or the defaults if it has none.
-	Narrow bool
+	// User is the client of the service for whom the command is executed, who controls only runs of its own; nil: it is the user of this
+	// process.
+	User *int
 	// Replace writes a file whole or not at all.
 	Replace func(path string, write func(io.Writer) error) error
 }
@@ -112,6 +113,14 @@ func (e *Env) Home() (*host.Host, error) {
 		h.UseStore(e.Store)
 	}
 	return h, nil
+}
+
+// control returns the control of the host's live runs.
+func (e *Env) control(h *host.Host) host.Control {
+	if e.User != nil {
+		return h.Control().For(*e.User)
+	}
+	return h.Control()
 }
 
 // Open opens the host's state, and cleans up after killed runs.

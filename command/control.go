@@ -46,7 +46,7 @@ func (e *Env) Control(ctx context.Context, name string, do func(host.Control, co
 	if err != nil {
 		return err
 	}
-	c := h.Control()
+	c := e.control(h)
 	id, err := c.Find(name)
 	if err != nil {
 		return err
@@ -87,11 +87,12 @@ func (c SetPolicy) Execute(ctx context.Context, e *Env) error {
 	if err := run.CheckAllowed(h, &p, c.File); err != nil {
 		return err
 	}
-	id, err := h.Control().Find(c.Name)
+	control := e.control(h)
+	id, err := control.Find(c.Name)
 	if err != nil {
 		return err
 	}
-	change, err := h.Control().SetPolicy(ctx, id, c.Text, e.Narrow)
+	change, err := control.SetPolicy(ctx, id, c.Text)
 	if errors.Is(err, host.ErrNotLive) {
 		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
 	}

@@ -181,7 +181,7 @@ func (p *peer) run(ctx, inner context.Context, c Command, r request) (code int, 
 		return remoteFile{ctx, p.conn(), s, map[stream]string{toStdout: os.Stdout.Name(), toStderr: os.Stderr.Name()}[s]}
 	}
 	e := &Env{
-		Messages: NewMessages(to(toStderr), func() string { return "custody " + c.Path() }), Stdout: to(toStdout), Store: p.server.Store, Narrow: true,
+		Messages: NewMessages(to(toStderr), func() string { return "custody " + c.Path() }), Stdout: to(toStdout), Store: p.server.Store, User: &p.uid,
 		Dir: func() (string, error) { return p.server.Dir, nil }, OpenDir: p.server.Open,
 	}
 	e.Layout.Width, e.Layout.Color = max(0, r.Width), r.Color

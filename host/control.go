@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,9 +30,11 @@ import (
 //	PUT /resume    resumes the sandbox
 //	PUT /snapshot  the body is a SnapshotRequest: writes the sandbox's memory to a new file
 //
-// Any answer but 200 is {"error": ...}. The socket is removed when the run
-// ends, or when its directory is next tidied.
+// The header Custody-User has the uid of a client of the service, for whom the request is made. Any answer but 200 is {"error": ...}. The
+// socket is removed when the run ends, or when its directory is next tidied.
 const controlSocket = "control"
+
+const userHeader = "Custody-User"
 
 // ErrNotLive reports that a run has ended, or that this host has no such run.
 var ErrNotLive = errors.New("the run is not live")
@@ -52,6 +55,8 @@ type SnapshotRequest struct {
 
 // Controls are the requests that a live run carries out.
 type Controls struct {
+	// User has started the run. Of the clients of the service only this user and root can control it.
+	User int
 	// SetPolicy allows, with narrow, only what the run's registered project allows, or the defaults if it has none.
 	SetPolicy func(ctx context.Context, file []byte, narrow bool) (PolicyChange, error)
 	Pause     func(ctx context.Context) error
@@ -88,12 +93,17 @@ func (r *Run) Control(c Controls) (stop func(), err error) {
 
 func (c Controls) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	handle := func(pattern string, do func(ctx context.Context, body []byte) (any, error)) {
+	handle := func(pattern string, do func(ctx context.Context, body []byte, narrow bool) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPolicy))
+			client := req.Header.Get(userHeader)
+			err := c.admit(client)
+			var body []byte
+			if err == nil {
+				body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxPolicy))
+			}
 			var answer any = struct{}{}
 			if err == nil {
-				answer, err = do(req.Context(), body)
+				answer, err = do(req.Context(), body, client != "")
 			}
 			if err != nil {
 				w.WriteHeader(http.StatusUnprocessableEntity)
@@ -102,11 +112,12 @@ func (c Controls) mux() *http.ServeMux {
 			json.NewEncoder(w).Encode(answer)
 		})
 	}
-	handle("PUT /policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body, false) })
-	handle("PUT /narrower-policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body, true) })
-	handle("PUT /pause", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Pause(ctx) })
-	handle("PUT /resume", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Resume(ctx) })
-	handle("PUT /snapshot", func(ctx context.Context, body []byte) (any, error) {
+	handle("PUT /policy", func(ctx context.Context, body []byte, narrow bool) (any, error) {
+		return c.SetPolicy(ctx, body, narrow)
+	})
+	handle("PUT /pause", func(ctx context.Context, _ []byte, _ bool) (any, error) { return struct{}{}, c.Pause(ctx) })
+	handle("PUT /resume", func(ctx context.Context, _ []byte, _ bool) (any, error) { return struct{}{}, c.Resume(ctx) })
+	handle("PUT /snapshot", func(ctx context.Context, body []byte, _ bool) (any, error) {
 		var r SnapshotRequest
 		if err := json.Unmarshal(body, &r); err != nil {
 			return nil, fmt.Errorf("snapshot request: %w", err)
@@ -114,6 +125,14 @@ func (c Controls) mux() *http.ServeMux {
 		return struct{}{}, c.Snapshot(ctx, r)
 	})
 	return mux
+}
+
+// admit returns an error unless the client of the service with this uid can control the run; "" stands for a process that needs no service.
+func (c Controls) admit(client string) error {
+	if client == "" || client == "0" || client == strconv.Itoa(c.User) {
+		return nil
+	}
+	return fmt.Errorf("%s has started the run: only that user and root can control it; custody runs lists the runs", UserName(c.User))
 }
 
 // shortPath returns a name for the socket of a directory whose own path may exceed the
@@ -166,16 +185,17 @@ func (c Control) Find(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// SetPolicy puts the policy of a project file into force in a live run. With narrow it may allow no more than the run's registered
-// project does, or than the defaults if the run has none.
-func (ct Control) SetPolicy(ctx context.Context, run string, file []byte, narrow bool) (PolicyChange, error) {
-	what := "policy"
-	if narrow {
-		what = "narrower-policy"
-	}
-	var c PolicyChange
-	err := ct.put(ctx, run, what, file, &c)
-	return c, err
+// For returns a control for a client of the service, which reaches the runs that this user has started; root reaches all.
+func (c Control) For(uid int) Control {
+	c.user = &uid
+	return c
+}
+
+// SetPolicy puts the policy of a project file into force in a live run. For a client of the service it may allow no more than the run's
+// registered project does, or than the defaults if the run has none.
+func (c Control) SetPolicy(ctx context.Context, run string, file []byte) (change PolicyChange, err error) {
+	err = c.put(ctx, run, "policy", file, &change)
+	return change, err
 }
 
 // Pause revokes a live run's credentials and freezes its sandbox.
@@ -216,6 +236,9 @@ func (c Control) put(ctx context.Context, run, what string, body []byte, answer 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://run/"+what, bytes.NewReader(body))
 	if err != nil {
 		return err
+	}
+	if c.user != nil {
+		req.Header.Set(userHeader, strconv.Itoa(*c.user))
 	}
 	resp, err := client.Do(req)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {

@@ -39,6 +39,15 @@ func CallerName() string {
 	return "uid " + uid
 }
 
+// UserName returns the name and the number of a user. A name can be given to another user later.
+func UserName(uid int) string {
+	number := strconv.Itoa(uid)
+	if u, err := user.LookupId(number); err == nil {
+		return fmt.Sprintf("%s (uid %s)", u.Username, number)
+	}
+	return "uid " + number
+}
+
 // maxLinks bounds the symbolic links on a path, as in the kernel.
 const maxLinks = 40
 

@@ -57,10 +57,13 @@ type TrustStore struct{ host *Host }
 func (h *Host) TrustStore() TrustStore { return TrustStore{h} }
 
 // Control controls the live runs of the host.
-type Control struct{ host *Host }
+type Control struct {
+	host *Host
+	user *int // see For
+}
 
 // Control returns the control of live runs.
-func (h *Host) Control() Control { return Control{h} }
+func (h *Host) Control() Control { return Control{host: h} }
 
 // Shipping brings sealed segments from the runs' logs to the store.
 type Shipping struct{ host *Host }

@@ -28,6 +28,7 @@ func (j *Job) open(s *worker.Session) {
 	defer j.session.mu.Unlock()
 	j.session.live = s
 	stop, err := j.record.Control(host.Controls{
+		User: j.o.User,
 		SetPolicy: func(ctx context.Context, file []byte, narrow bool) (host.PolicyChange, error) {
 			return j.setPolicy(ctx, s, file, narrow)
 		},

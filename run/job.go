@@ -51,6 +51,7 @@ type Options struct {
 	Workdir   string // directory to copy to /workspace before the first step; "": none
 	Out       string // directory for the changed files of /workspace after the last step; "": none
 	Version   string // of the program, for the record
+	User      int    // the uid for whom the run is carried out
 	// OpenFiles opens Workdir and Out; nil: OpenFiles.
 	OpenFiles func(context.Context, FileSpec) (Files, error)
 

@@ -165,7 +165,7 @@ func (s *session) carryOut(ctx context.Context, r Request) (run.Result, error) {
 // options returns the options of a run.
 func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, err error) {
 	o = run.Options{
-		Home: h, Command: r.Command, Secrets: r.Secrets, Template: r.Template, Isolation: r.Isolation, Cold: r.Cold, Version: s.server.Version, Vetted: true,
+		Home: h, Command: r.Command, Secrets: r.Secrets, Template: r.Template, Isolation: r.Isolation, Cold: r.Cold, Version: s.server.Version, User: s.peer.UID, Vetted: true,
 		Notice: u.notice, Problem: u.problem, Meters: s.server.Meters,
 		Attach: func() (run.Console, func()) { return u.attach(s, r.JSON) }, Workdir: r.Workdir, Out: r.Out, OpenFiles: u.openFiles,
 		Sandboxes: s.server.Sandboxes,

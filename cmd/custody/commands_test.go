@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/service"
 	"github.com/custody-project/custody/store"
@@ -180,7 +181,7 @@ func TestCommandOutputs(t *testing.T) {
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // TestCommandsLive: a user follows a run, pauses and resumes it, and changes its policy, but allows no more than the defaults do. An
-// administrator can, unless custody host enforces the bound.
+// administrator can, unless custody host enforces the bound. Other members of the group only read.
 func TestCommandsLive(t *testing.T) {
 	t.Run("served", func(t *testing.T) {
 		s := newServed(t)
@@ -219,6 +220,12 @@ func commandsLive(t *testing.T, s *served, widen func(file string)) {
 		t.Errorf("policy set says %s", said.stderr)
 	}
 	s.user.must(exitUsage, "policy", "set", "last", "none.yaml", "--trust")
+	other := *s.user
+	other.launch = as(someone-1, someone) // in the same group
+	other.must(0, "timeline", "last")
+	for _, args := range [][]string{{"pause", "last"}, {"resume", "last"}, {"policy", "set", "last", "none.yaml"}} {
+		other.contains(other.must(exitFailed, args...).stderr, host.UserName(someone)+" has started the run: only that user and root can control it")
+	}
 	s.admin.write(filepath.Join(s.admin.dir, "wide.yaml"), "version: 1\negress: [{allow: example.com}]\n")
 	widen(filepath.Join(s.admin.dir, "wide.yaml"))
 	run.Process.Signal(syscall.SIGTERM)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/doctor/remedy"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
@@ -119,7 +120,7 @@ func (c runCmd) attach(a *app) func() (run.Console, func()) {
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
 		Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
-		Version: version(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
+		Version: version(), User: host.Caller(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
 	}
 	if !c.Quiet {
 		o.Progress = a.Say
