@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"github.com/custody-project/custody/audit/proof/sealer"
@@ -24,11 +26,16 @@ type Daemon struct {
 	Socket    string       // where it listens
 	User      string       // whose processes may connect, in addition to root's
 	Idle      int          // warm sandboxes that are kept for each project; 0: none
+	Max       int          // sandboxes that runs have at the same time; 0: perProcessor for each
 	Notice    func(string) // gets what the administrator should know; called concurrently
 }
 
 // maxClients bounds the connections: each sandbox has one.
 const maxClients = 1024
+
+// perProcessor is how many sandboxes runs have at the same time for each processor of the host, unless Max says another number: most of
+// them wait, such as for the answer of a model.
+const perProcessor = 16
 
 // Serve serves until ctx is done. It first removes what a killed process left.
 func (d Daemon) Serve(ctx context.Context) (err error) {
@@ -70,8 +77,9 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }() // after the server has ended: no sandbox is leased
+	queue := NewQueue(sandboxes, cmp.Or(d.Max, perProcessor*runtime.NumCPU()))
 	s := &Server{
-		Sandboxes: &Bounded{Home: d.Home, Sandboxes: sandboxes}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+		Sandboxes: &Bounded{Home: d.Home, Sandboxes: queue}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
 	}
 	return s.Serve(ctx, l)
 }

@@ -61,6 +61,20 @@ func newRig(t *testing.T, users ...int) *rig {
 // newPooledRig starts a Server that keeps warm sandboxes.
 func newPooledRig(t *testing.T, idle int, users ...int) *rig {
 	t.Helper()
+	return newRigWith(t, rigOptions{idle: idle, users: users, max: 8})
+}
+
+// rigOptions describe a Server.
+type rigOptions struct {
+	idle  int // warm sandboxes for each project; 0: there is no pool
+	users []int
+	max   int // connections
+	// sandboxes, if set, returns what makes the sandboxes in place of o.
+	sandboxes func(o hostd.Opener) hostd.Opener
+}
+
+func newRigWith(t *testing.T, o rigOptions) *rig {
+	t.Helper()
 	vmtest.GVisor(t)
 	dir := t.TempDir()
 	r := &rig{socket: filepath.Join(dir, "host.sock"), workers: make(chan *privsep.Process, 256)}
@@ -77,15 +91,18 @@ func newPooledRig(t *testing.T, idle int, users ...int) *rig {
 	check(t, err)
 	h := &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}
 	var sandboxes hostd.Opener = h
-	if idle > 0 {
-		pooled, err := hostd.NewPooled(t.Context(), h, idle)
+	if o.idle > 0 {
+		pooled, err := hostd.NewPooled(t.Context(), h, o.idle)
 		check(t, err)
 		t.Cleanup(func() { check(t, pooled.Close(context.Background())) }) // after the server's
 		sandboxes = pooled
 	}
+	if o.sandboxes != nil {
+		sandboxes = o.sandboxes(sandboxes)
+	}
 	s := &hostd.Server{
 		Sandboxes: &hostd.Bounded{Home: r.home, Sandboxes: sandboxes},
-		Users:     users, Max: 8, Notice: r.notice,
+		Users:     o.users, Max: o.max, Notice: r.notice,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -105,7 +122,10 @@ func (r *rig) start(ctx context.Context, w privsep.Worker, handlers map[string]p
 	w.Env, w.Binds = test.Env, append(w.Binds, test.Binds...)
 	p, err := w.Start(ctx, handlers)
 	if err == nil {
-		r.workers <- p
+		select {
+		case r.workers <- p:
+		default: // no one takes them
+		}
 	}
 	return p, err
 }

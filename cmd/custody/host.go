@@ -11,6 +11,7 @@ import (
 type hostCmd struct {
 	Socket string `default:"/run/custody/host.sock" placeholder:"PATH" help:"The unix socket to listen at."`
 	Warm   int    `placeholder:"N" help:"Keep up to this many warm sandboxes for each project with recent runs, which start faster (default: none)."`
+	Max    uint16 `placeholder:"N" help:"Let runs have this many sandboxes at the same time; further ones wait (default: 16 for each processor)."`
 	User   string `default:"custody" placeholder:"NAME" help:"The user that custody serve runs as. No other user but root can connect."`
 }
 
@@ -30,7 +31,7 @@ func (c hostCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Notice: a.Say}.Serve(a.ctx)
+	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Max: int(c.Max), Notice: a.Say}.Serve(a.ctx)
 }
 
 // opener returns what opens the host's state if custody host has the key; nil: this process has it.
