@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"sync"
@@ -89,9 +90,30 @@ func (c *Client) Close() error {
 func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, error) {
 	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.socket, Net: "unixpacket"})
 	if err != nil {
-		return nil, fmt.Errorf("custody host does not answer: is its service running? %w", err)
+		return nil, &unreachableError{err}
 	}
-	return privsep.New(socket, handlers), nil
+	conn := privsep.New(socket, handlers)
+	conn.Kinds = kinds
+	return conn, nil
+}
+
+// unreachableError means that no connection can be made.
+type unreachableError struct{ cause error }
+
+// Error implements error.
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("custody host does not answer: %v", e.cause)
+}
+
+// Unwrap returns the cause.
+func (e *unreachableError) Unwrap() error { return e.cause }
+
+// Hint returns what to do about it.
+func (e *unreachableError) Hint() string {
+	if errors.Is(e.cause, fs.ErrPermission) {
+		return "it serves root and the user that its --user names"
+	}
+	return "have an administrator start it, or see why it has ended: systemctl status custody-host"
 }
 
 // Open implements Opener.
@@ -182,7 +204,7 @@ func (r *remote) Signed(ctx context.Context) (manifest []byte, err error) {
 	return manifest, err
 }
 
-// Causes implements worker.Sandbox. Only the text of errors crosses the connection.
+// Causes implements worker.Sandbox. Errors of kinds and hints cross the connection, other types do not.
 func (r *remote) Causes() []error { return nil }
 
 // Close implements worker.Sandbox.

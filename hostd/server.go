@@ -98,6 +98,7 @@ func (s *Server) serve(ctx context.Context, socket *net.UnixConn) {
 		handlers[name] = handler
 	}
 	c.conn = privsep.New(socket, handlers)
+	c.conn.Kinds = kinds
 	if err := errors.Join(c.conn.Run(ctx), c.close()); err != nil {
 		s.Notice(err.Error())
 	}

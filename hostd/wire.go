@@ -4,7 +4,13 @@ import (
 	"context"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/tier"
 )
 
 // The calls of a client, which can have one sandbox over a connection, in the order of a run.
@@ -28,6 +34,12 @@ const (
 	callStalled  = "stalled"
 	callResumed  = "resumed"
 )
+
+// kinds are the errors that cross the connection as what they are.
+var kinds = privsep.Kinds{
+	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
+	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS,
+}
 
 type none struct{}
 

@@ -5,7 +5,7 @@
 //
 //	{"id":7,"call":"listen","body":{"port":443}}      a call
 //	{"id":7,"body":{}}                                its result
-//	{"id":7,"error":"port 443 is not in the policy"}  its failure
+//	{"id":7,"error":"port 443 is not in the policy"}  its failure; "hint" is what to do about it, "kind" one of Kinds
 //
 // Descriptors are attached to messages (SCM_RIGHTS). Each end assumes that the other one is compromised: the sizes of messages, the
 // number of descriptors and of concurrent calls are bounded, bodies have no unknown fields, and a message that violates the
@@ -19,8 +19,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -37,10 +39,34 @@ const (
 var ErrClosed = errors.New("the connection between custody's processes has ended")
 
 // RemoteError is the failure of a call, as reported by the other process.
-type RemoteError struct{ Call, Text string }
+type RemoteError struct {
+	Call, Text string
+
+	hint string
+	kind error // one of Kinds, nil if it is none of them
+}
 
 // Error implements error.
 func (e *RemoteError) Error() string { return e.Text }
+
+// Hint returns what to do about it, "" if the other process did not say.
+func (e *RemoteError) Hint() string { return e.hint }
+
+// Unwrap returns the error of this process that it is.
+func (e *RemoteError) Unwrap() error { return e.kind }
+
+// Kinds are errors that keep their identity across a connection, by names on which both ends agree: errors.Is finds them in a RemoteError.
+type Kinds map[string]error
+
+// of returns the name of the error that err is; "": none.
+func (k Kinds) of(err error) string {
+	for _, name := range slices.Sorted(maps.Keys(k)) {
+		if errors.Is(err, k[name]) {
+			return name
+		}
+	}
+	return ""
+}
 
 // Handler carries out a call. It owns the files that come with the call; those that it returns are sent and then closed.
 // ctx is done when the connection ends.
@@ -50,6 +76,8 @@ type Handler func(ctx context.Context, body []byte, files []*os.File) (result an
 //
 //	New --> idle --Run--> open --Close, the peer's end, a violation--> closed
 type Conn struct {
+	Kinds Kinds // set before Run
+
 	conn     *net.UnixConn
 	handlers map[string]Handler
 	calls    sync.WaitGroup  // handlers that are running
@@ -75,6 +103,8 @@ type message struct {
 	ID    uint64          `json:"id"`
 	Call  string          `json:"call,omitempty"`
 	Error string          `json:"error,omitempty"`
+	Hint  string          `json:"hint,omitempty"`
+	Kind  string          `json:"kind,omitempty"`
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
@@ -192,8 +222,17 @@ func (c *Conn) reply(id uint64, result any, with []*os.File, err error) {
 			return
 		}
 	}
-	text := err.Error()
-	_ = c.send(message{ID: id, Error: text[:min(len(text), MaxMessage/8)]}, nil)
+	_ = c.send(c.failure(id, err), nil)
+}
+
+// failure returns the message that a call has failed.
+func (c *Conn) failure(id uint64, err error) message {
+	clip := func(text string) string { return text[:min(len(text), MaxMessage/16)] } // in JSON a byte can take 6
+	m := message{ID: id, Error: clip(err.Error()), Kind: c.Kinds.of(err)}
+	if h := (interface{ Hint() string })(nil); errors.As(err, &h) {
+		m.Hint = clip(h.Hint())
+	}
+	return m
 }
 
 // deliver passes the result of a call to its caller, or discards it if the caller has given up.
@@ -233,14 +272,14 @@ func (c *Conn) Call(ctx context.Context, name string, args, result any, files ..
 	}
 	select {
 	case a := <-got:
-		return a.decode(name, result)
+		return c.decode(a, name, result)
 	case <-ctx.Done():
 		c.forget(id)
 		return nil, fmt.Errorf("call %s: %w", name, context.Cause(ctx))
 	case <-c.ended:
 		select {
 		case a := <-got: // it came before the end
-			return a.decode(name, result)
+			return c.decode(a, name, result)
 		default:
 			return nil, fmt.Errorf("call %s: %w", name, ErrClosed)
 		}
@@ -254,10 +293,10 @@ func (c *Conn) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-func (a answer) decode(name string, result any) ([]*os.File, error) {
+func (c *Conn) decode(a answer, name string, result any) ([]*os.File, error) {
 	if a.Error != "" {
 		closeAll(a.files)
-		return nil, &RemoteError{name, a.Error}
+		return nil, &RemoteError{name, a.Error, a.Hint, c.Kinds[a.Kind]}
 	}
 	if result == nil {
 		return a.files, nil

@@ -97,6 +97,38 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// advised is an error with a hint.
+type advised struct{ error }
+
+func (advised) Hint() string { return strings.Repeat("hint", MaxMessage) }
+
+// TestFailures: a failure keeps its kind, if both ends know it, and its hint, as far as it fits.
+func TestFailures(t *testing.T) {
+	server, raw, ran := ends(t, nil)
+	c := New(raw, nil)
+	kinds := Kinds{"end": io.EOF, "closed": os.ErrClosed}
+	server.Kinds, c.Kinds = kinds, Kinds{"end": io.EOF}
+	for _, err := range []error{errors.New(strings.Repeat("\x00", MaxMessage)), advised{io.EOF}, fmt.Errorf("read: %w", io.EOF), os.ErrClosed} {
+		m := server.failure(1, err)
+		b, failed := json.Marshal(m)
+		if failed != nil || len(b) > MaxMessage {
+			t.Errorf("%.20v: %d bytes: %v", err, len(b), failed)
+		}
+		_, got := c.decode(answer{message: m}, "x", nil)
+		if errors.Is(got, io.EOF) != errors.Is(err, io.EOF) || errors.Is(got, os.ErrClosed) {
+			t.Errorf("%.20v became %.20v", err, got)
+		}
+		hint := got.(*RemoteError).Hint()
+		if _, is := err.(advised); is != strings.HasPrefix(hint, "hinthint") {
+			t.Errorf("%.20v: hint %.20q", err, hint)
+		}
+	}
+	server.Close()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestConcurrentCalls: each of many concurrent calls gets its own result.
 func TestConcurrentCalls(t *testing.T) {
 	c := client(t, arithmetic)
@@ -347,7 +379,8 @@ func TestSocket(t *testing.T) {
 
 // FuzzParse: a message that is accepted has the same meaning after it was encoded again.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{"id":1,"call":"add","body":{"A":1}}`, `{"id":2,"error":"no"}`, `{"id":3,"body":null}`, `{"id":1}`, `{}`, `{"ID":1,"body":{}}`} {
+	for _, s := range []string{`{"id":1,"call":"add","body":{"A":1}}`, `{"id":2,"error":"no"}`, `{"id":3,"body":null}`, `{"id":1}`, `{}`, `{"ID":1,"body":{}}`,
+		`{"id":2,"error":"no","hint":"try again","kind":"full"}`, `{"id":2,"hint":"try again","body":{}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -360,7 +393,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		n, err := parse(again)
-		if err != nil || n.ID != m.ID || n.Call != m.Call || n.Error != m.Error {
+		if err != nil || n.ID != m.ID || n.Call != m.Call || n.Error != m.Error || n.Hint != m.Hint || n.Kind != m.Kind {
 			t.Errorf("%q became %q: %v", b, again, err)
 		}
 	})

@@ -93,6 +93,8 @@ func parse(b []byte) (m message, err error) {
 		return m, errors.New("it has no id")
 	case m.Call != "" && m.Error != "":
 		return m, errors.New("it is both a call and a failure")
+	case m.Error == "" && (m.Hint != "" || m.Kind != ""):
+		return m, errors.New("it has a hint or a kind, and no failure")
 	case m.Error == "" && len(m.Body) == 0:
 		return m, errors.New("it has no body")
 	}

@@ -158,6 +158,9 @@ func TestSeparated(t *testing.T) {
 			t.Errorf("%q prints %q, and %q", args, said.stdout, said.stderr)
 		}
 	}
+	s.root.write(filepath.Join(s.root.dir, "bare.yaml"), "version: 1\nproject: bare\ntemplate: missing\n")
+	s.root.must(0, "project", "apply", "bare.yaml")
+	s.user.contains(s.user.must(exitFailed, "run", "--project", "bare", "--", "true").stderr, "missing", "hint: `custody template ls` lists the templates")
 	bundle := filepath.Join(s.user.dir, "bundle")
 	s.user.must(0, "bundle", "last", "-o", bundle)
 	s.user.must(0, "verify", bundle)

@@ -48,7 +48,7 @@ const notAllowed = "the files belong to another user: run it as the user who own
 // Of returns what the user can do about an error, or "" if nothing is known.
 func Of(err error) string {
 	var h hinter
-	if errors.As(err, &h) {
+	if errors.As(err, &h) && h.Hint() != "" {
 		return h.Hint()
 	}
 	if p := new(project.Error); errors.As(err, &p) {
