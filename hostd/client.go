@@ -19,13 +19,14 @@ import (
 // SocketEnv names the socket of the Server that a process without privileges uses.
 const SocketEnv = "CUSTODY_HOST"
 
-// Client has a Server make sandboxes and sign. It is safe for concurrent use.
+// Client has a Server make sandboxes and sign. It is safe for concurrent use. When the Server was restarted, it connects again.
 type Client struct {
 	socket string
 
 	mu      sync.Mutex    // guards the fields below
-	keys    *privsep.Conn // for signatures; nil before the first
+	keys    *privsep.Conn // for signatures; nil before the first, and after Close
 	running chan struct{} // closed when Run of keys has returned
+	closed  bool
 }
 
 var _ Opener = (*Client)(nil)
@@ -36,29 +37,43 @@ func NewClient(socket string) *Client { return &Client{socket: socket} }
 // OpenHome opens dir, whose runs, log and store belong to this process, with what only root can change in the Server's home. Signatures come
 // from the Server.
 func (c *Client) OpenHome(ctx context.Context, dir string) (*host.Host, error) {
-	conn, err := c.keyConn(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var shared string
-	if _, err := conn.Call(ctx, callHome, none{}, &shared); err != nil {
+	if _, err := (signatures{c}).Call(ctx, callHome, none{}, &shared); err != nil {
 		return nil, err
 	}
 	h, err := host.OpenShared(dir, shared)
 	if err != nil {
 		return nil, err
 	}
-	h.Keys().Use(keys.NewClient(conn))
+	h.Keys().Use(keys.NewClient(signatures{c}))
 	return h, nil
 }
 
-// keyConn returns the connection for signatures. It is made again after it has ended, for example because the Server was restarted.
+// signatures makes calls over the connection for signatures.
+type signatures struct{ client *Client }
+
+var _ keys.Caller = signatures{}
+
+// Call implements keys.Caller. It fails while the Server is not running.
+func (s signatures) Call(ctx context.Context, name string, args, result any, files ...*os.File) ([]*os.File, error) {
+	conn, err := s.client.keyConn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Call(ctx, name, args, result, files...)
+}
+
+// keyConn returns the connection for signatures. It is made again after it has ended.
 func (c *Client) keyConn(ctx context.Context) (*privsep.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.keys != nil {
+	switch {
+	case c.closed:
+		return nil, privsep.ErrClosed
+	case c.keys != nil:
 		select {
 		case <-c.keys.Ended():
+			c.hangUp()
 		default:
 			return c.keys, nil
 		}
@@ -75,15 +90,22 @@ func (c *Client) keyConn(ctx context.Context) (*privsep.Conn, error) {
 	return conn, nil
 }
 
-// Close ends the connection for signatures.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// hangUp ends the connection for signatures, if there is one. The caller holds mu.
+func (c *Client) hangUp() {
 	if c.keys == nil {
-		return nil
+		return
 	}
 	c.keys.Close()
 	<-c.running
+	c.keys = nil
+}
+
+// Close ends the connection for signatures. Later calls over it fail.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.hangUp()
 	return nil
 }
 

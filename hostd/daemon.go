@@ -28,6 +28,7 @@ type Daemon struct {
 	Idle      int          // warm sandboxes that are kept for each project; 0: none
 	Max       int          // sandboxes that runs have at the same time; 0: perProcessor for each
 	Notice    func(string) // gets what the administrator should know; called concurrently
+	Ready     func() error // called when clients can connect; an error ends Serve
 }
 
 // maxClients bounds the connections: each sandbox has one.
@@ -80,6 +81,9 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	queue := NewQueue(sandboxes, cmp.Or(d.Max, perProcessor*runtime.NumCPU()))
 	s := &Server{
 		Sandboxes: &Bounded{Home: d.Home, Sandboxes: queue}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+	}
+	if err := d.Ready(); err != nil {
+		return errors.Join(err, l.Close())
 	}
 	return s.Serve(ctx, l)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/custody-project/custody/privsep"
 )
 
@@ -70,6 +72,15 @@ const inheritedFD = 3
 // Inherits reports whether systemd passes sockets to this process.
 func Inherits(getenv func(string) string) bool {
 	return getenv("LISTEN_PID") == strconv.Itoa(os.Getpid())
+}
+
+// Ready tells systemd that this process answers clients (Type=notify of a unit). Without systemd it does nothing. What this process starts
+// afterwards does not reach systemd.
+func Ready() error {
+	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+		return fmt.Errorf("tell systemd that the service is ready: %w", err)
+	}
+	return nil
 }
 
 // inherited returns the socket that systemd passes to this process (ListenSequentialPacket= of a socket unit).

@@ -123,7 +123,7 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 			{"sudo custody redteam  ", "takes minutes; TestRedTeam does it"},
 			{"custody fsck --witness", "witness.md has witnesses"},
 			{"install", "writes into /etc"},
-			{"systemctl", "needs systemd; the units were tried on Debian 12"},
+			{"systemctl", "needs systemd; hack/hostvm/hosts --only package starts the units"},
 		},
 	},
 	"redteam.md": {

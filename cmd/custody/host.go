@@ -6,6 +6,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service"
 )
 
 type hostCmd struct {
@@ -31,7 +32,7 @@ func (c hostCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Max: int(c.Max), Notice: a.Say}.Serve(a.ctx)
+	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Max: int(c.Max), Notice: a.Say, Ready: service.Ready}.Serve(a.ctx)
 }
 
 // opener returns what opens the host's state if custody host has the key; nil: this process has it.

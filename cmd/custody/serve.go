@@ -140,15 +140,17 @@ type addressPrinter struct {
 	say func(string)
 }
 
-// print prints the login link to open in a browser, or the path of the file with the link.
+// print prints the login link to open in a browser, or the path of the file with the link. Then the service is ready.
 func (p addressPrinter) print(to serve.Address) error {
-	if to.File == "" {
-		_, err := fmt.Fprintln(p.out, to.Link)
+	text := to.Link
+	if to.File != "" {
+		p.say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
+		text = to.URL + "\n" + to.File
+	}
+	if _, err := fmt.Fprintln(p.out, text); err != nil {
 		return err
 	}
-	p.say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
-	_, err := fmt.Fprintf(p.out, "%s\n%s\n", to.URL, to.File)
-	return err
+	return service.Ready()
 }
 
 // bundle serves the page for one bundle, read-only, to this machine. It does not use $CUSTODY_HOME.

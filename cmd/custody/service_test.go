@@ -24,6 +24,7 @@ type served struct {
 	user  *door // someone, who uses the service
 	admin *door // root, without it
 	serve *exec.Cmd
+	out   *screen // of serve
 }
 
 // newServed starts a service on a host that runs sandboxes with gVisor.
@@ -84,12 +85,18 @@ func (s *served) socket() string { return strings.TrimPrefix(s.user.env[0], serv
 // start starts the service.
 func (s *served) start() {
 	s.admin.Helper()
-	var out screen
+	s.out = new(screen)
 	s.serve = s.admin.command("serve", "--listen", "127.0.0.1:0", "--socket", s.socket(), "--group", "nogroup")
-	s.serve.Stdout, s.serve.Stderr = &out, os.Stderr
+	s.serve.Stdout, s.serve.Stderr = s.out, os.Stderr
 	s.admin.start(s.serve)
-	out.await(s.admin.T, "http://")
+	s.out.await(s.admin.T, "http://")
 	s.admin.Cleanup(s.stop)
+}
+
+// page returns the address of the page.
+func (s *served) page() string {
+	address, _, _ := strings.Cut(s.out.String(), "\n")
+	return address
 }
 
 // stop ends the service.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/mod/sumdb/note"
@@ -13,24 +14,28 @@ import (
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/privsep"
 )
 
-// Client has statements signed by a Server at the other end of a connection. It is safe for concurrent use.
+// Caller makes calls of a Server: a *privsep.Conn, or what makes another connection when one has ended.
+type Caller interface {
+	Call(ctx context.Context, name string, args, result any, files ...*os.File) ([]*os.File, error)
+}
+
+// Client has statements signed by a Server. It is safe for concurrent use.
 type Client struct {
-	conn *privsep.Conn
+	server Caller
 
 	mu     sync.Mutex // guards signed
 	signed uint64     // size of the checkpoint that was signed last, as far as this process knows
 }
 
-// NewClient returns a Client of a connection.
-func NewClient(c *privsep.Conn) *Client { return &Client{conn: c} }
+// NewClient returns the Client of a Server.
+func NewClient(server Caller) *Client { return &Client{server: server} }
 
-// Key returns the host's current key. Its signer ends with the connection, and does not sign after a rotation.
+// Key returns the host's current key. Its signer does not sign after a rotation.
 func (c *Client) Key(ctx context.Context) (hostkey.Key, error) {
 	var a publicAnswer
-	if _, err := c.conn.Call(ctx, callPublic, none{}, &a); err != nil {
+	if _, err := c.server.Call(ctx, callPublic, none{}, &a); err != nil {
 		return hostkey.Key{}, fmt.Errorf("signing key: %w", err)
 	}
 	key := hostkey.Key{Public: a.Public}
@@ -93,13 +98,13 @@ func (s signer) SignCheckpoint(text []byte, extends func(from uint64) ([]merkle.
 	return nil, errors.New("other processes have checkpoints of the host's log signed all the time: try again")
 }
 
-// call makes a call that ends with the connection.
+// call makes a call, which the end of its connection ends.
 func (s signer) call(c signCall) (a signAnswer, err error) {
 	c.Key, c.Manifest = s.hash, s.manifest
 	if len(c.Text) > maxText {
 		return a, errTooLong
 	}
-	_, err = s.client.conn.Call(context.Background(), callSign, c, &a)
+	_, err = s.client.server.Call(context.Background(), callSign, c, &a)
 	return a, err
 }
 
@@ -117,27 +122,27 @@ func (c *Client) learn(size uint64) {
 
 // Sealer returns the sealer of a run that this process writes.
 func (c *Client) Sealer(run string, facts statement.Facts) wal.Sealer {
-	return &runSealer{c.conn, run, facts}
+	return &runSealer{c.server, run, facts}
 }
 
 // Last returns the manifest of a run that was signed last, nil if there is none. The process that had it signed may have died before it wrote it.
 func (c *Client) Last(ctx context.Context, run string) ([]byte, error) {
 	var a lastAnswer
-	_, err := c.conn.Call(ctx, callLast, lastCall{run}, &a)
+	_, err := c.server.Call(ctx, callLast, lastCall{run}, &a)
 	return a.Manifest, err
 }
 
 // runSealer has the segments of one run sealed.
 type runSealer struct {
-	conn  *privsep.Conn
-	run   string
-	facts statement.Facts
+	server Caller
+	run    string
+	facts  statement.Facts
 }
 
 // Seal implements wal.Sealer.
 func (r *runSealer) Seal(s wal.Segment) (leaves, manifest []byte, err error) {
 	seg, leaves := sealer.SegmentOf(s)
-	_, err = r.conn.Call(context.Background(), callSeal, sealCall{r.run, r.facts, seg}, &manifest)
+	_, err = r.server.Call(context.Background(), callSeal, sealCall{r.run, r.facts, seg}, &manifest)
 	return leaves, manifest, err
 }
 
