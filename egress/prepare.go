@@ -29,10 +29,12 @@ func Prepare(open func(fence.Options) (*fence.Fence, error)) *Prepared {
 	return p
 }
 
-// Wait returns when the fence is made.
-func (p *Prepared) Wait() error {
-	<-p.laid
-	return p.err
+// Install installs the fence's packet filters, which drop all packets until the run's policy is enforced.
+func (p *Prepared) Install() error {
+	if <-p.laid; p.err != nil {
+		return p.err
+	}
+	return p.fence.Install()
 }
 
 // observed passes on the fence's events, once there is a Network to receive them.

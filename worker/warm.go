@@ -11,6 +11,7 @@ import (
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm"
 )
@@ -64,6 +65,7 @@ type idle struct {
 	host   *privsep.Conn // set before the first call comes
 	given  assigned
 	warmed chan *warm // has an element when the worker is warm
+	ahead  sync.WaitGroup
 
 	mu   sync.Mutex // guards the fields below
 	once bool       // Warm was called
@@ -87,10 +89,14 @@ func (i *idle) handlers() map[string]privsep.Handler {
 		if w == nil {
 			return nil, nil, errors.New("the worker is not warm")
 		}
+		defer i.expect()
 		return none{}, nil, w.sandbox.Check(ctx)
 	})
 	return handlers
 }
+
+// expect compiles the rules of secrets, which takes longer than a check, because a run follows. Before that they would only use memory.
+func (i *idle) expect() { i.ahead.Go(func() { _, _ = pattern.New() }) }
 
 func (i *idle) current() *warm {
 	i.mu.Lock()
@@ -137,7 +143,7 @@ func newWarm(ctx context.Context, host *privsep.Conn, m Machine, files []*os.Fil
 	if err != nil {
 		return nil, errors.Join(err, w.network.Close())
 	}
-	if err := errors.Join(w.sandbox.Rehearse(ctx), w.network.Wait()); err != nil {
+	if err := errors.Join(w.sandbox.Rehearse(ctx), w.network.Install()); err != nil {
 		return nil, errors.Join(fmt.Errorf("warm up the sandbox: %w", err), w.sandbox.Close(context.WithoutCancel(ctx)), w.network.Close())
 	}
 	return w, nil

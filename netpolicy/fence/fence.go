@@ -99,15 +99,17 @@ type Fence struct {
 	leftover error // the result of closing
 
 	options    Options
+	laying     sync.Once
+	layErr     error // why there are no packet filters; set by laying
 	installing sync.Once
-	installErr error // why the packet filters are not installed; set by installing
+	installErr error // why the packet filters cannot be used; set by installing
 }
 
 // New makes a fence that is closed: until Enforce only queries to the resolver pass. The calling thread's namespace is
 // the host's, from which direct flows leave. New fails if capabilities or kernel features are missing.
 //
-// New returns with a TAP for the guest's machine, which is down. The first call of another method installs the packet
-// filters, which takes some 10 ms, and brings the TAP up. Listen and Enforce return the error if that fails.
+// New returns with a TAP for the guest's machine, which is down. Install, or the first call of another method, installs the
+// packet filters, which takes some 10 ms, and brings the TAP up. Listen and Enforce return the error if that fails.
 func New(ctx context.Context, o Options) (*Fence, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ type namespace interface {
 	Close() error
 }
 
-// installed installs the packet filters on its first call, and reports whether they are installed.
+// installed puts the packet filters into use on its first call, and reports whether they are.
 func (f *Fence) installed() bool {
 	f.installing.Do(func() {
 		if f.installErr = f.install(); f.installErr == nil {

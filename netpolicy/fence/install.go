@@ -22,8 +22,14 @@ func build(ctx context.Context, host *space) (*Fence, error) {
 	return f, nil
 }
 
-// install installs the packet filters.
-func (f *Fence) install() (err error) {
+// Install installs the packet filters, which drop all packets until another method is called. Without it the first of those
+// calls does so, too.
+func (f *Fence) Install() error {
+	f.laying.Do(func() { f.layErr = f.lay() })
+	return f.layErr
+}
+
+func (f *Fence) lay() (err error) {
 	if f.filters, err = f.namespace.Install(); err != nil {
 		return err
 	}
@@ -31,6 +37,14 @@ func (f *Fence) install() (err error) {
 	f.permits = newPermitTable(f.filters.maps)
 	f.ledger = newLedger(f.filters.maps, f.permits)
 	f.direct = &direct{namespace: f.namespace, host: f.host, filters: f.filters, inject: f.inject, permits: f.permits}
+	return nil
+}
+
+// install admits the policy's programs to the packet filters.
+func (f *Fence) install() error {
+	if err := f.Install(); err != nil {
+		return err
+	}
 	return errors.Join(f.filters.admit(fromGuest), f.filters.admit(toGuest))
 }
 
