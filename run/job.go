@@ -22,7 +22,6 @@ import (
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/registry"
-	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/remote"
@@ -146,9 +145,9 @@ func Prepare(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) prepare(ctx context.Context) (err error) {
-	rules := sync.OnceValues(pattern.New)
-	go rules() // takes some 20 ms
-	defer rules()
+	var compiling sync.WaitGroup
+	compiling.Go(func() { _, _ = pattern.New() }) // beside the checks: the first call takes a while
+	defer compiling.Wait()
 	if j.steps, err = (planner{&j.o, j.messages}).plan(); err != nil {
 		return err
 	}
@@ -172,7 +171,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	}
 	opened := make(chan error, 1)
 	go func() { opened <- j.openSandbox(ctx) }()
-	return errors.Join(j.prepareRecord(ctx, rules), <-opened)
+	return errors.Join(j.prepareRecord(ctx), <-opened)
 }
 
 // openSandbox makes the run's sandbox.
@@ -199,7 +198,7 @@ func (j *Job) openSandbox(ctx context.Context) error {
 }
 
 // prepareRecord opens what the run's record needs, and closes the records of runs whose process died.
-func (j *Job) prepareRecord(ctx context.Context, rules func() (*pattern.Rules, error)) error {
+func (j *Job) prepareRecord(ctx context.Context) error {
 	h := j.o.Home
 	err := host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
 		j.tag, err = h.TagKey()
@@ -208,11 +207,9 @@ func (j *Job) prepareRecord(ctx context.Context, rules func() (*pattern.Rules, e
 	if err != nil {
 		return err
 	}
-	patterns, err := rules()
-	if err != nil {
+	if j.messages.redactor, err = pattern.NewRedactor(j.tag); err != nil {
 		return err
 	}
-	j.messages.redactor = redact.New(j.tag, patterns)
 	if err := Tidy(ctx, h, j.messages.notice); err != nil {
 		j.messages.problem(err)
 	}

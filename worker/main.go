@@ -39,7 +39,9 @@ func Main(ctx context.Context) error {
 	go func() { running <- host.Run(context.WithoutCancel(ctx)) }()
 	err = i.wait(ctx)
 	host.Close()
-	return errors.Join(err, <-running)
+	err = errors.Join(err, <-running)
+	i.ahead.Wait()
+	return err
 }
 
 // wait waits for a run and carries it out. It returns an error if the machine of a warm worker dies before.

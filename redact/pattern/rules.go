@@ -97,8 +97,11 @@ type rawAllowlist struct {
 // or tokens.
 var checksums = rawAllowlist{RegexTarget: onMatch, Regexes: []string{`\sh1:[A-Za-z0-9+/]{43}=`}}
 
-// New returns the rules of the gitleaks module with which this program was built.
-func New() (*Rules, error) { return parse(config.DefaultConfig) }
+// New returns the rules of the gitleaks module with which this program was built. The first call takes some 20 ms; all return
+// the same rules.
+func New() (*Rules, error) { return defaults() }
+
+var defaults = sync.OnceValues(func() (*Rules, error) { return parse(config.DefaultConfig) })
 
 func parse(text string) (*Rules, error) {
 	var raw rawConfig
