@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -46,6 +47,23 @@ func Enter(handlers map[string]Handler, n int) (*Conn, []*os.File, error) {
 	return New(socket, handlers), files, nil
 }
 
+// Restrict takes from this process, which has no privileges, all threads and the programs that it starts what only an attacker would use: to gain
+// privileges with a program, and the system calls of seccomp.Confining.
+func Restrict() error {
+	rules := seccomp.Confining()
+	rules.RefuseNamespaces()
+	filter, err := seccomp.Filter(rules, seccomp.LastCall)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil { // the other threads get it with the filter
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return seccomp.Install(filter, true)
+}
+
 // checkPowerless returns an error if the process is root's, has a capability or can gain one.
 func checkPowerless() error {
 	var data [2]unix.CapUserData
@@ -81,9 +99,6 @@ func limit() error {
 	return errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &open), unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
-// lastCall is the last system call of Linux 6.1; later ones get the answer of an older kernel.
-const lastCall = 450
-
 // The commands of bpf(2) that a worker can use: those on maps that it has been given.
 const (
 	bpfMapLookup          = 1
@@ -112,19 +127,14 @@ var deviceSettings = []bpf.Instruction{
 
 // filter returns the worker's seccomp filter.
 func filter() ([]bpf.RawInstruction, error) {
-	rules := seccomp.Rules{}
-	rules.Refuse(seccomp.Administrative()...)
-	rules.Refuse(
-		unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
-		unix.SYS_CHROOT, unix.SYS_PERSONALITY, unix.SYS_SECCOMP, unix.SYS_UNSHARE, unix.SYS_MKNODAT, unix.SYS_NAME_TO_HANDLE_AT,
-	)
-	rules[unix.SYS_CLONE3] = []bpf.Instruction{seccomp.Return(seccomp.NoSys)} // its flags are in memory, which a filter cannot read
-	rules[unix.SYS_CLONE] = seccomp.RefuseBits(0, seccomp.NewNamespaces, seccomp.Perm)
+	rules := seccomp.Confining()
+	rules.RefuseNamespaces()
+	rules.Refuse(unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PERSONALITY, unix.SYS_SECCOMP, unix.SYS_MKNODAT, unix.SYS_NAME_TO_HANDLE_AT)
 	rules[unix.SYS_BPF] = seccomp.RefuseOthers(0, []uint32{
 		bpfMapLookup, bpfMapUpdate, bpfMapDelete, bpfMapGetNextKey, bpfGetInfoByFD, bpfMapLookupAndDelete, bpfMapLookupBatch, bpfMapDeleteBatch,
 	}, seccomp.Perm)
 	rules[unix.SYS_IOCTL] = deviceSettings
 	// No unix sockets: those of the host without a path are reachable in its network namespace.
 	rules[unix.SYS_SOCKET] = seccomp.Sockets(seccomp.Perm, unix.AF_INET, unix.AF_INET6)
-	return seccomp.Filter(rules, lastCall)
+	return seccomp.Filter(rules, seccomp.LastCall)
 }

@@ -96,10 +96,12 @@ func (c serveCmd) openSocket(a *app) (*privsep.Listener, error) {
 	if c.Idle > 0 {
 		return nil, command.Usage(errors.New("--idle: a service that carries out runs does not end by itself"))
 	}
-	if a.privileged() == nil {
-		if err := run.RequireHost(); err != nil {
-			return nil, err
-		}
+	require := run.RequireHost
+	if a.privileged() != nil {
+		require = privsep.Restrict
+	}
+	if err := require(); err != nil {
+		return nil, err
 	}
 	return service.Listen(a.ctx, os.Getenv, c.Socket, c.Group)
 }

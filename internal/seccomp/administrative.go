@@ -36,3 +36,21 @@ func (r Rules) Refuse(numbers ...uint32) {
 		r[nr] = []bpf.Instruction{Return(Perm)}
 	}
 }
+
+// Confining returns rules that refuse a process what only an attacker in it would use: the administrative calls, access to other
+// processes, other root directories and namespaces.
+func Confining() Rules {
+	rules := Rules{}
+	rules.Refuse(Administrative()...)
+	rules.Refuse(unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_CHROOT, unix.SYS_UNSHARE)
+	return rules
+}
+
+// RefuseNamespaces adds rules that refuse to make a process in new namespaces.
+func (r Rules) RefuseNamespaces() {
+	r[unix.SYS_CLONE3] = []bpf.Instruction{Return(NoSys)} // its flags are in memory, which a filter cannot read
+	r[unix.SYS_CLONE] = RefuseBits(0, NewNamespaces, Perm)
+}
+
+// LastCall is the last system call of Linux 6.1; filters answer to later ones like an older kernel.
+const LastCall = 450
