@@ -17,6 +17,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/store/clickhouse"
 	"github.com/custody-project/custody/vmm"
@@ -42,6 +43,7 @@ const ConfigFile = "host.yaml"
 //	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
 //	notify: {webhooks: [{name: ops, url: "https://ops.example.com/custody", key: "file:/etc/custody/ops.key"}]}
 //	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
+//	quotas: {host: {cpus: 64, memory: 256GiB}, tenant: {sandboxes: 50}, tenants: {acme: {sandboxes: 200}}}
 type Config struct {
 	Version    int        `yaml:"version"`
 	Tenant     string     `yaml:"tenant"`
@@ -64,6 +66,8 @@ type Config struct {
 	Serve access.Config `yaml:"serve"`
 	// Notify sets the messages that this host sends, and the commands that it runs for them.
 	Notify notify.Config `yaml:"notify"`
+	// Quotas limits what the tenants of this host, and their projects, use.
+	Quotas quota.Config `yaml:"quotas"`
 }
 
 // ClickHouse sets how the tables are created if store names ClickHouse.
