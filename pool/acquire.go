@@ -29,7 +29,7 @@ func (r Reason) text() string {
 	case NoMemory:
 		return "the host has too little memory for one"
 	case NoPool:
-		return "there is no pool for this kind of sandbox yet"
+		return "the host had no such run lately"
 	case Failing:
 		return "making one has failed"
 	case QueueFull:

@@ -202,7 +202,7 @@ func addDirs(tree string) error {
 	return withFile(root, "tmp", os.O_RDONLY|unix.O_DIRECTORY, func(f *os.File) error { return f.Chmod(0o777 | os.ModeSticky) })
 }
 
-// tool runs a program of the host. Its error contains the last lines of the program's output.
+// tool runs a program of the host. Its error contains what the program's output says about the cause.
 func tool(ctx context.Context, name string, args ...string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -211,8 +211,23 @@ func tool(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s: %w: %s", name, err, strings.Join(lines[max(0, len(lines)-4):], "; "))
+		return fmt.Errorf("%s: %w: %s", name, err, strings.Join(causes(string(out)), "; "))
 	}
 	return nil
+}
+
+// causes returns the first errors in the output of a program, in the form of apt and mmdebstrap; without any, its last lines.
+func causes(out string) []string {
+	const most = 4
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var errs []string
+	for _, line := range lines {
+		if strings.HasPrefix(line, "E: ") {
+			errs = append(errs, line)
+		}
+	}
+	if len(errs) > 0 {
+		return errs[:min(len(errs), most)]
+	}
+	return lines[max(0, len(lines)-most):]
 }
