@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -109,12 +110,15 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// connect connects to the Server, which ends the connection of a process that does not answer.
 func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, error) {
 	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.socket, Net: "unixpacket"})
 	if err != nil {
 		return nil, &unreachableError{err}
 	}
-	conn := privsep.New(socket, handlers)
+	all := map[string]privsep.Handler{callAlive: handle(func(context.Context, none) (any, error) { return none{}, nil })}
+	maps.Copy(all, handlers)
+	conn := privsep.New(socket, all)
 	conn.Kinds = kinds
 	return conn, nil
 }

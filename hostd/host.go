@@ -51,6 +51,7 @@ type Details struct {
 	TemplateDigest string
 	Env            []string // of the template's commands
 	Tier, TierNote string
+	Cold           string // why it is not a warm one; empty if it is, or if the host keeps none
 }
 
 // Events receives what happens while a sandbox is made. Its functions may be called at any time.

@@ -3,6 +3,7 @@ package hostd_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,8 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/privsep"
@@ -30,7 +33,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	privseptest.Main(m, func() error { return worker.Main(context.Background()) })
+	privseptest.Main(m, func() error {
+		if privseptest.Mode() == "owner" {
+			return own()
+		}
+		return worker.Main(context.Background())
+	})
 }
 
 func check(t *testing.T, err error) {
@@ -69,6 +77,7 @@ type rigOptions struct {
 	idle  int // warm sandboxes for each project; 0: there is no pool
 	users []int
 	max   int // connections
+	lease time.Duration
 	// sandboxes, if set, returns what makes the sandboxes in place of o.
 	sandboxes func(o hostd.Opener) hostd.Opener
 }
@@ -102,7 +111,7 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 	}
 	s := &hostd.Server{
 		Sandboxes: &hostd.Bounded{Home: r.home, Sandboxes: sandboxes},
-		Users:     o.users, Max: o.max, Notice: r.notice,
+		Users:     o.users, Max: o.max, Lease: o.lease, Notice: r.notice,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -212,7 +221,11 @@ func TestPooled(t *testing.T) {
 			t.Fatalf("%+v, output %q", res, out.String())
 		}
 		seen[out.String()] = true
-		if r.cold.Load() == before {
+		cold := r.cold.Load() != before
+		if why := r.started(t, res.ID).Reason; cold != strings.HasPrefix(why, "no warm sandbox: ") {
+			t.Errorf("a new sandbox: %v; the record's reason is %q", cold, why)
+		}
+		if !cold {
 			warm++
 		}
 		if warm == 2 {
@@ -221,6 +234,21 @@ func TestPooled(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // the pool makes one meanwhile
 	}
 	t.Error("no run got a warm sandbox")
+}
+
+// started returns the first event of a run.
+func (r *rig) started(t *testing.T, run string) *audit.Lifecycle {
+	t.Helper()
+	segments, err := wal.Segments(r.own.RunDir(run))
+	check(t, err)
+	for f, err := range wal.ReadSegment(segments[0]) {
+		check(t, err)
+		var rec audit.Record
+		check(t, json.Unmarshal(f.Bytes, &rec))
+		return rec.Lifecycle
+	}
+	t.Fatal("the record is empty")
+	return nil
 }
 
 // TestOwnerEnds: when the owner's connection ends, so do the worker and the machine.

@@ -21,7 +21,8 @@ type Pooled struct {
 	pool *pool.Pool
 }
 
-// leaseTime is the TTL of leases. A lease is renewed until its sandbox is closed.
+// leaseTime is the TTL of leases, and for how long a Server waits for an answer of the process that has a sandbox. The lease is renewed
+// until the sandbox is closed.
 const leaseTime = 30 * time.Second
 
 // destroyTime bounds how long the end of a run waits for the removal of its sandbox.
@@ -65,13 +66,20 @@ func (p *Pooled) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, De
 	}
 	lease, err := p.pool.Acquire(ctx, keyOf(s, details), "run of "+s.Project)
 	if empty := new(pool.EmptyError); errors.As(err, &empty) {
-		e.Progress(err.Error() + ": one is started")
-		return p.host.Open(ctx, s, e)
+		return p.cold(ctx, s, e, err.Error()+": one is made for the run")
 	}
 	if err != nil {
 		return nil, details, err
 	}
 	return lend(lease), details, nil
+}
+
+// cold makes a sandbox, and reports why it is not a warm one.
+func (p *Pooled) cold(ctx context.Context, s Spec, e Events, why string) (worker.Sandbox, Details, error) {
+	e.Progress(why)
+	sandbox, details, err := p.host.Open(ctx, s, e)
+	details.Cold = why
+	return sandbox, details, err
 }
 
 // Reopen implements Opener.
@@ -119,9 +127,6 @@ func (i *idle) Done() <-chan struct{} { return i.done }
 
 // Destroy implements pool.Sandbox.
 func (i *idle) Destroy(context.Context) error { return i.Close() }
-
-// Memory implements pool.Sandbox: the most that the guest can use.
-func (i *idle) Memory() int64 { return i.parts.Machine.Memory }
 
 // leased is a sandbox of the pool that belongs to a run.
 type leased struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/worker"
 )
 
-// TestQueue: a caller without a place is told that it waits, and gets the place of a sandbox that ends; one that gives up takes none.
+// TestQueue: a caller without a place gets a notice that it waits, and then the place of a sandbox that ends; one that gives up takes none.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: 8, sandboxes: func(o hostd.Opener) hostd.Opener { return hostd.NewQueue(o, 1) }})

@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Server struct {
 	// Calls are further calls that each connection can make.
 	Calls  map[string]privsep.Handler
 	Notice func(string) // gets what the administrator should know; called concurrently
+	// Lease is for how long the Server keeps the connection, and the sandbox, of a process that does not answer, such as one that was
+	// stopped; 0: leaseTime.
+	Lease time.Duration
 }
 
 // acceptAgain is the time after which the Server tries again to accept a connection.
@@ -99,8 +103,38 @@ func (s *Server) serve(ctx context.Context, socket *net.UnixConn) {
 	}
 	c.conn = privsep.New(socket, handlers)
 	c.conn.Kinds = kinds
-	if err := errors.Join(c.conn.Run(ctx), c.close()); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { c.renew(ctx) })
+	err := c.conn.Run(ctx)
+	cancel()
+	renewing.Wait()
+	if err := errors.Join(err, c.close()); err != nil {
 		s.Notice(err.Error())
+	}
+}
+
+// renew asks again and again whether the other process answers, until ctx is done, and ends the connection if it does not.
+func (c *client) renew(ctx context.Context) {
+	lease := cmp.Or(c.server.Lease, leaseTime)
+	tick := time.NewTicker(lease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		late := time.AfterFunc(lease-lease/4, func() { // also while Call waits for room in the socket
+			c.server.Notice(fmt.Sprintf("a process of the service has not answered for %v: its sandbox is ended", lease))
+			c.conn.Close()
+		})
+		_, err := c.conn.Call(ctx, callAlive, none{}, nil)
+		late.Stop()
+		if err != nil {
+			c.conn.Close()
+			return
+		}
 	}
 }
 

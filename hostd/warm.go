@@ -41,6 +41,22 @@ func (s *Sandbox) Check(ctx context.Context) error {
 	return worker.Check(ctx, p.Conn)
 }
 
+// Memory returns what the worker and the machine of a warm sandbox use, in bytes; 0 if it is not known.
+func (s *Sandbox) Memory() int64 {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	machine, ok := s.machine.(interface{ UsedMemory() (int64, error) })
+	if s.state != warm || s.process == nil || !ok {
+		return 0
+	}
+	a, err1 := s.process.UsedMemory()
+	b, err2 := machine.UsedMemory()
+	if err1 != nil || err2 != nil {
+		return 0
+	}
+	return a + b
+}
+
 // Done is closed when the worker of a warm sandbox has ended, which ends with its machine; closed already if the sandbox is not warm.
 func (s *Sandbox) Done() <-chan struct{} {
 	p, err := s.warmed()

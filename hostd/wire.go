@@ -33,6 +33,7 @@ const (
 	callProgress = "progress"
 	callStalled  = "stalled"
 	callResumed  = "resumed"
+	callAlive    = "alive"
 )
 
 // kinds are the errors that cross the connection as what they are.

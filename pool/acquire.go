@@ -127,7 +127,7 @@ func (p *Pool) arrive(key Key, wait bool) (*kind, error) {
 		return nil, &EmptyError{NoPool}
 	}
 	if !known {
-		k = &kind{key: key, memory: key.Shape.Memory, lack: NoneWarm}
+		k = &kind{key: key, lack: NoneWarm}
 		p.kinds[key] = k
 	}
 	k.last = time.Now()

@@ -11,7 +11,7 @@ type scene struct {
 	items     []item // one for each key
 	known     bool   // the host's available memory is known
 	available int64  // bytes
-	committed int64  // bytes that sandboxes in the making will use
+	committed int64  // bytes that sandboxes in the making can use, and by which idle ones can grow
 	freeing   int64  // bytes of sandboxes that are being destroyed
 	reserve   int64  // bytes
 	slots     int    // how many more can be made concurrently
@@ -26,7 +26,7 @@ type item struct {
 	idle    []spare
 	making  int
 	waiting int   // callers
-	memory  int64 // of one
+	memory  int64 // the most that one can use
 	failed  bool  // the last could not be made
 	paused  bool  // until the delay after the failure has passed
 }
@@ -35,7 +35,7 @@ type item struct {
 type spare struct {
 	member *member
 	since  time.Time
-	memory int64
+	memory int64 // that it uses
 	old    bool
 }
 
@@ -62,7 +62,7 @@ type doomed struct {
 //     until their memory makes up for it.
 //  4. What a key lacks in its share is made, and one for each caller that waits. The key with the fewest, less the
 //     callers that wait, is first; then the one with the greatest load. Each needs a free slot, and memory that leaves
-//     the reserve and an eighth of it; that eighth prevents that the pool makes what rule 3 destroys next. After a
+//     the reserve and an eighth of it if all idle sandboxes use as much as they can; that eighth prevents that the pool makes what rule 3 destroys next. After a
 //     failure none is made until a delay has passed, and then one until that succeeds.
 func decide(s scene) plan {
 	p := plan{lack: make([]Reason, len(s.items))}

@@ -91,13 +91,14 @@ func (p *Pool) scene(kinds []*kind, now time.Time, available int64, known bool) 
 	}
 	for _, k := range kinds {
 		i := item{project: k.key.Project, bound: p.opt.MaxIdle(k.key.Project), load: k.demand.read(now, p.opt.Window) * k.takes.Seconds(),
-			active: now.Sub(k.last) <= p.opt.Quiet, making: k.making, waiting: len(k.waiting), memory: k.memory,
+			active: now.Sub(k.last) <= p.opt.Quiet, making: k.making, waiting: len(k.waiting), memory: k.key.Shape.Memory,
 			failed: k.retry.wait != nil, paused: now.Before(k.retry.at)}
 		for _, m := range k.idle {
 			i.idle = append(i.idle, spare{member: m, since: m.since, memory: m.memory, old: now.Sub(m.since) > p.opt.MaxAge})
+			s.committed += max(0, i.memory-m.memory)
 		}
 		s.slots -= k.making
-		s.committed += int64(k.making) * k.memory
+		s.committed += int64(k.making) * i.memory
 		s.items = append(s.items, i)
 	}
 	return s

@@ -110,7 +110,6 @@ func (p *Pool) make(k *kind) *member {
 	if m.memory <= 0 {
 		m.memory = k.key.Shape.Memory
 	}
-	k.memory = m.memory
 	if k.takes == 0 {
 		k.takes = took
 	}

@@ -54,7 +54,8 @@ type Sandbox interface {
 	// Destroy removes the sandbox with everything that belongs to it, also if it has died. After an error it is called
 	// again. It returns soon after ctx is done.
 	Destroy(ctx context.Context) error
-	// Memory is the memory of the host that the sandbox uses, in bytes. It does not block.
+	// Memory is the memory of the host that the sandbox uses while it is idle, in bytes: less than that of its shape, or 0 if it is not known.
+	// It does not block.
 	Memory() int64
 }
 
@@ -146,7 +147,6 @@ type kind struct {
 	demand  rate
 	last    time.Time     // of demand
 	takes   time.Duration // to make one, averaged; 0 until the first is made
-	memory  int64         // of the last one that was made; until then that of the shape
 	idle    []*member     // the oldest first; empty while callers wait
 	making  int
 	waiting []*waiter // in order of arrival

@@ -147,8 +147,7 @@ func TestPressure(t *testing.T) {
 	})
 }
 
-// TestCommitted: memory for a sandbox that is being made is not counted as available for another. Until the first of its key is made, a
-// sandbox counts as large as its shape.
+// TestCommitted: memory that sandboxes in the making and idle ones can use, as much as their shape has, is not available for another.
 func TestCommitted(t *testing.T) {
 	run(t, func(w *world, _ *pool.Options) { w.available = (512 + 64 + 310) * mib }, func(t *testing.T, w *world, p *pool.Pool) {
 		other := shop()
@@ -157,6 +156,12 @@ func TestCommitted(t *testing.T) {
 		miss(t, p, other, pool.NoPool)
 		pass(time.Second)
 		miss(t, p, other, pool.NoMemory)
+		pass(10 * time.Second)
+		miss(t, p, other, pool.NoMemory)
+		if s := p.Stats(); s.Idle != 1 {
+			t.Errorf("%+v", s)
+		}
+		w.set(func() { w.available += 256 * mib })
 		pass(10 * time.Second)
 		if s := p.Stats(); s.Idle != 2 || w.most != 1 {
 			t.Errorf("%+v, %d were made concurrently", s, w.most)

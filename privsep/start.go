@@ -87,6 +87,9 @@ func (w Worker) Start(ctx context.Context, handlers map[string]Handler) (p *Proc
 // UID returns the worker's uid.
 func (p *Process) UID() int { return p.uid.UID() }
 
+// UsedMemory returns what the process uses, see confine.UsedMemory.
+func (p *Process) UsedMemory() (int64, error) { return p.group.UsedMemory() }
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.waited }
 

@@ -42,7 +42,7 @@ func (j *Job) facts() audit.Lifecycle {
 	facts := audit.Lifecycle{
 		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: d.Template, TemplateDigest: d.TemplateDigest,
 		PolicyDigest: j.policy.Digest(), RulesetDigest: j.messages.redactor.Digest(), Tier: d.Tier, TierNote: d.TierNote,
-		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(),
+		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(), Reason: d.Cold,
 	}
 	if p.SHA256 != "" {
 		facts.ProjectDigest = "sha256-" + p.SHA256

@@ -192,13 +192,13 @@ func (w *worker) run(ctx context.Context) (result Result, err error) {
 		return result, err
 	}
 	if w.warm == nil {
-		w.warm = &warm{tier: w.order.Facts.Tier, network: prepareNetwork(ctx, w.host)}
+		w.warm = &warm{machine: w.order.machine(), network: prepareNetwork(ctx, w.host)}
 	}
 	defer w.warm.network.Close() // unless the run's network has it
-	if w.warm.tier != w.order.Facts.Tier {
-		return result, fmt.Errorf("the sandbox has the isolation %s, the run %s", w.warm.tier, w.order.Facts.Tier)
+	if err := w.warm.fits(w.order); err != nil {
+		return result, err
 	}
-	driver, err := remoteDriver(w.warm.tier, w.host)
+	driver, err := remoteDriver(w.warm.machine.Tier, w.host)
 	if err != nil {
 		return result, err
 	}

@@ -50,8 +50,8 @@ func Check(ctx context.Context, c *privsep.Conn) error {
 
 // warm is what a worker has before its run.
 type warm struct {
-	tier    string
-	sandbox *sandbox.Warm
+	machine Machine
+	sandbox *sandbox.Warm // nil: the run starts the machine
 	network *egress.Prepared
 }
 
@@ -136,7 +136,7 @@ func newWarm(ctx context.Context, host *privsep.Conn, m Machine, files []*os.Fil
 		image.State = files[0]
 		defer image.State.Close()
 	}
-	w := &warm{tier: m.Tier, network: prepareNetwork(ctx, host)}
+	w := &warm{machine: m, network: prepareNetwork(ctx, host)}
 	w.sandbox, err = sandbox.Start(ctx, sandbox.Machine{
 		ID: m.ID, Driver: driver, Image: image, CPUs: m.CPUs, Memory: m.Memory, ScratchSize: m.ScratchSize, DiskRate: m.DiskRate, NetworkRate: m.NetworkRate,
 	})
@@ -147,6 +147,24 @@ func newWarm(ctx context.Context, host *privsep.Conn, m Machine, files []*os.Fil
 		return nil, errors.Join(fmt.Errorf("warm up the sandbox: %w", err), w.sandbox.Close(context.WithoutCancel(ctx)), w.network.Close())
 	}
 	return w, nil
+}
+
+// fits returns an error if the machine is another one than a run asks for.
+func (w *warm) fits(o order) error {
+	want := o.machine()
+	want.ID = w.machine.ID
+	if w.machine != want {
+		return fmt.Errorf("the sandbox has the machine %+v, the run asks for %+v", w.machine, want)
+	}
+	return nil
+}
+
+// machine describes the machine that the run asks for.
+func (o order) machine() Machine {
+	s := o.Settings
+	return Machine{
+		ID: s.Run, Tier: o.Facts.Tier, CPUs: s.CPUs, Memory: s.Memory, ScratchSize: s.ScratchSize, DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,
+	}
 }
 
 // prepareNetwork begins to make the network of a worker.

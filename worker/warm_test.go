@@ -10,6 +10,7 @@ import (
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/worker"
 )
 
 // captured keeps the machine that a driver describes to its server.
@@ -109,4 +110,29 @@ func TestWarmKilled(t *testing.T) {
 		}
 		must(t, s.Close())
 	})
+}
+
+// TestWarmShape: a run does not begin in a warm machine that is another one than it asks for. Idle, the machine uses a part of its memory.
+func TestWarmShape(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*worker.Config){
+		"isolation":    func(c *worker.Config) { c.Facts.Tier = vmm.QEMUTCG },
+		"processors":   func(c *worker.Config) { c.Settings.CPUs = 2 },
+		"memory":       func(c *worker.Config) { c.Settings.Memory /= 2 },
+		"disk":         func(c *worker.Config) { c.Settings.ScratchSize *= 2 },
+		"disk rate":    func(c *worker.Config) { c.Settings.DiskRate = 1 << 20 },
+		"network rate": func(c *worker.Config) { c.Settings.NetworkRate = 1 << 20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGVisorRig(t, "true")
+			s := r.warmed(t)
+			if used, most := s.Memory(), r.parts.Machine.Memory; used < 8<<20 || used > most/2 {
+				t.Errorf("it uses %d bytes of %d", used, most)
+			}
+			change(&r.options.Config)
+			if result, err := r.runIn(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the run asks for") {
+				t.Errorf("a run began: %+v, %v", result, err)
+			}
+		})
+	}
 }

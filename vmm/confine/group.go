@@ -23,10 +23,11 @@ const (
 	cpuPeriod      = 100_000 // microseconds
 )
 
-// Group is a VM's control group, version 1 or 2 depending on the host. Exactly one of its fields is set.
+// Group is a VM's control group, version 1 or 2 depending on the host: one of v1 and v2 is set.
 type Group struct {
-	v1 cgroup1.Cgroup
-	v2 *cgroup2.Manager
+	path string
+	v1   cgroup1.Cgroup
+	v2   *cgroup2.Manager
 }
 
 // NewGroup makes the control group of the machine with this uid, which limits what its process uses: memory is that of
@@ -48,7 +49,7 @@ func NewGroup(uid, cpus int, memory int64) (*Group, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 		}
-		return &Group{v2: m}, nil
+		return &Group{path: path, v2: m}, nil
 	}
 	c, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
 		Memory: noSwapV1(limit),
@@ -58,7 +59,7 @@ func NewGroup(uid, cpus int, memory int64) (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 	}
-	return &Group{v1: c}, nil
+	return &Group{path: path, v1: c}, nil
 }
 
 // noSwap keeps the group's memory, which can hold credentials, out of the host's swap. A kernel without
@@ -108,6 +109,9 @@ func (c *Group) Add(pid int) error {
 	}
 	return c.v1.Add(cgroup1.Process{Pid: pid})
 }
+
+// UsedMemory returns what the function UsedMemory does.
+func (c *Group) UsedMemory() (int64, error) { return UsedMemory(c.path) }
 
 // Remove removes the group, whose processes have ended.
 func (c *Group) Remove() error {

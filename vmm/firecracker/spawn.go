@@ -154,6 +154,9 @@ func (s *spawned) End() string {
 // Quote implements remote.Process.
 func (s *spawned) Quote() string { return s.stderr.Quote() }
 
+// UsedMemory returns what the machine uses, see confine.UsedMemory.
+func (s *spawned) UsedMemory() (int64, error) { return s.cgroup.UsedMemory() }
+
 // Remove implements remote.Process. After a start that failed, any part may be missing.
 func (s *spawned) Remove() error {
 	var errs []error

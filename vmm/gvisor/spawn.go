@@ -277,6 +277,9 @@ func (s *spawned) End() string { return s.state }
 // Quote implements remote.Process.
 func (s *spawned) Quote() string { return s.stderr.quote() }
 
+// UsedMemory returns what the machine uses, see confine.UsedMemory.
+func (s *spawned) UsedMemory() (int64, error) { return confine.UsedMemory(s.group.path) }
+
 // Remove implements remote.Process. After a start that failed, any part may be missing.
 func (s *spawned) Remove() error {
 	if s.process != nil {

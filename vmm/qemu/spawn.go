@@ -148,6 +148,9 @@ func (s *spawned) End() string { return s.process.state.String() }
 // Quote implements remote.Process.
 func (s *spawned) Quote() string { return s.stderr.Quote() }
 
+// UsedMemory returns what the machine uses, see confine.UsedMemory.
+func (s *spawned) UsedMemory() (int64, error) { return s.cgroup.UsedMemory() }
+
 // Settle implements qemuProcess.
 func (s *spawned) Settle() {
 	s.process.opens.close()

@@ -116,6 +116,17 @@ func (s *Server[P]) begin(ctx context.Context) (any, []*os.File, error) {
 	return started.Result, started.Files, nil
 }
 
+// UsedMemory returns what the machine's process uses, see confine.UsedMemory.
+func (s *Server[P]) UsedMemory() (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used, ok := any(s.process).(interface{ UsedMemory() (int64, error) })
+	if !s.running || !ok {
+		return 0, errors.New("the machine does not run, or its memory is not known")
+	}
+	return used.UsedMemory()
+}
+
 // Close implements privsep.Server: it ends the machine, if it was started, and removes what it used.
 func (s *Server[P]) Close() error {
 	s.mu.Lock()

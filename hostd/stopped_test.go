@@ -1,0 +1,102 @@
+package hostd_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/hostd"
+)
+
+// own has a sandbox, in a process of its own, until that is killed.
+func own() error {
+	_, _, err := hostd.NewClient(os.Getenv(hostd.SocketEnv)).Open(context.Background(), spec(), hostd.Events{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	select {}
+}
+
+// TestStopped: the sandbox of a process that does not answer, such as one that was stopped (SIGSTOP), is ended when its lease has expired.
+// That of a process that answers stays.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: 8, lease: 4 * time.Second})
+	mine, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
+	check(t, err)
+	<-r.workers
+	self, err := os.Executable()
+	check(t, err)
+	owner := exec.Command(self)
+	owner.Env = append(os.Environ(), "CUSTODY_TEST_WORKER=owner", hostd.SocketEnv+"="+r.socket)
+	owner.Stderr, owner.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := owner.StdoutPipe()
+	check(t, err)
+	check(t, owner.Start())
+	defer owner.Wait()
+	defer owner.Process.Kill()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	p := <-r.workers
+	check(t, unix.Kill(owner.Process.Pid, unix.SIGSTOP))
+	r.noticed(t, "has not answered")
+	<-p.Done()
+	if err := mine.SetPolicy(t.Context(), nil); err != nil {
+		t.Errorf("the sandbox of another process has ended: %v", err)
+	}
+	check(t, mine.Close())
+}
+
+// TestFlood: a process that makes calls, and reads no answers, loses its connections; others are served meanwhile.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	const flooders = 16
+	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: flooders + 2, lease: 4 * time.Second})
+	register(t, r.home, shop)
+	ended := make(chan error, flooders)
+	for range flooders {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: r.socket, Net: "unixpacket"})
+		check(t, err)
+		defer c.Close()
+		go func() { ended <- flood(c) }()
+	}
+	check(t, r.useOnce(t))
+	for range flooders {
+		if err := <-ended; !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("the flood ended with %v", err)
+		}
+	}
+	check(t, r.useOnce(t))
+}
+
+// flood makes calls until the connection ends.
+func flood(c *net.UnixConn) error {
+	for id := 1; ; id++ {
+		call := map[string]any{"id": id, "call": []string{"close", "end", "signed", "reopen", "open"}[id%5], "body": map[string]any{}}
+		switch call["call"] {
+		case "reopen":
+			call["body"] = "r-none"
+		case "open":
+			call["body"] = hostd.Spec{Project: "shop", Template: "none"}
+		}
+		b, err := json.Marshal(call)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+	}
+}
