@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/custody-project/custody/host"
@@ -51,11 +50,7 @@ func (e *Env) Control(ctx context.Context, name string, do func(host.Control, co
 	if err != nil {
 		return err
 	}
-	err = do(c, ctx, id)
-	if errors.Is(err, host.ErrNotLive) {
-		return fmt.Errorf("%w; custody runs lists the runs", err)
-	}
-	return err
+	return do(c, ctx, id)
 }
 
 // SetPolicy applies the egress rules of a project file to a live run.
@@ -93,9 +88,6 @@ func (c SetPolicy) Execute(ctx context.Context, e *Env) error {
 		return err
 	}
 	change, err := control.SetPolicy(ctx, id, c.Text)
-	if errors.Is(err, host.ErrNotLive) {
-		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
-	}
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (c Controls) admit(client string) error {
 	if client == "" || client == "0" || client == strconv.Itoa(c.User) {
 		return nil
 	}
-	return fmt.Errorf("%s has started the run: only that user and root can control it; custody runs lists the runs", UserName(c.User))
+	return fmt.Errorf("%s has started the run: only that user and root can control it", UserName(c.User))
 }
 
 // shortPath returns a name for the socket of a directory whose own path may exceed the

@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -98,9 +100,13 @@ func snapshot(ctx context.Context, s *worker.Session, r host.SnapshotRequest) er
 	if _, err := os.Lstat(r.File); err == nil {
 		return fmt.Errorf("%s exists: give another name", r.File)
 	}
-	f, err := os.OpenFile(filepath.Dir(r.File), unix.O_TMPFILE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("a file in %s: %w", filepath.Dir(r.File), err)
+	dir := filepath.Dir(r.File)
+	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS):
+		return fmt.Errorf("the run's process, of user %d, cannot write to %s: name a file in a directory that belongs to this user", os.Geteuid(), dir)
+	case err != nil:
+		return fmt.Errorf("a file in %s: %w", dir, err)
 	}
 	defer f.Close()
 	if err := s.Snapshot(ctx, f, r.EndStep); err != nil {

@@ -37,6 +37,20 @@ func Socket(getenv func(string) string) string {
 	return DefaultSocket
 }
 
+// NotServed means that an ordinary user has called a command that needs the host's state, on a host with a service, which does not carry
+// it out.
+type NotServed struct{ Command string }
+
+// Error implements error.
+func (e *NotServed) Error() string {
+	return e.Command + " needs the state of this host, and the service does not carry it out for its users"
+}
+
+// Hint returns what to do about it.
+func (e *NotServed) Hint() string {
+	return "have an administrator call it as root; with " + SocketEnv + "=none it uses a state of your own in place of the host's"
+}
+
 // Listen listens at path, which the members of a group can connect to. It replaces the file of a server that has ended. If systemd
 // passes a socket to this process, it listens on that one; path is then empty or the same.
 func Listen(ctx context.Context, getenv func(string) string, path, group string) (*privsep.Listener, error) {

@@ -96,7 +96,15 @@ func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app 
 
 // env is what commands use of the process.
 func (a *app) env() *command.Env {
-	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: host.Dir, OpenDir: a.opener(), Store: a.store, Replace: regular.Replace}
+	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: a.dir, OpenDir: a.opener(), Store: a.store, Replace: regular.Replace}
+}
+
+// dir returns the directory of the host's state, which ordinary users cannot open where it is a service's.
+func (a *app) dir() (string, error) {
+	if os.Geteuid() != 0 && service.Socket(os.Getenv) != "" {
+		return "", &service.NotServed{Command: a.command}
+	}
+	return host.Dir()
 }
 
 // perform executes a command, or has the service execute it.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof/verdict"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/sandbox"
@@ -30,6 +31,7 @@ var remedies = []struct {
 	{template.ErrNotFound, "`custody template ls` lists the templates; `custody template build base` makes the default one"},
 	{template.ErrBroken, "make it again with `custody template build`; Custody uses a template only if its files match its digest"},
 	{store.ErrNotFound, "`custody runs` lists the runs"},
+	{host.ErrNotLive, "`custody runs --status running` lists the live runs; a policy for the next run goes into its project's file"},
 	{store.ErrAmbiguous, "give more of the run's name; `custody runs` lists them"},
 	{verdict.ErrUnknownKey, "get the host's public key (keys/host.pub there) over a trusted channel, and pass it with --key"},
 	{sandbox.ErrTimeout, "limits.time in the project file sets the time limit of a run"},
