@@ -89,6 +89,7 @@ func (p Problem) Hint() string {
 // Checked is the result of Fsck.
 type Checked struct {
 	Runs, Live, Segments, Entries uint64
+	Projects                      uint64 // versions of registered projects
 	Problems                      []Problem
 	// Unknown is the number of runs of hosts whose keys are not known here. Fsck did not check them.
 	Unknown uint64
@@ -150,6 +151,9 @@ func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 		}
 	}
 	err = f.log(ctx, w)
+	if err == nil {
+		err = f.projects(ctx)
+	}
 	if err == nil {
 		err = f.outside(ctx, o)
 	}

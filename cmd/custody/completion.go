@@ -12,6 +12,7 @@ import (
 	"github.com/posener/complete"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/vmm/template"
 )
 
@@ -32,6 +33,7 @@ func answerCompletion(parser *kong.Kong) {
 	kongcompletion.Register(parser, kongcompletion.WithPredictors(map[string]complete.Predictor{
 		"run":      complete.PredictFunc(completeRuns),
 		"template": complete.PredictFunc(completeTemplates),
+		"project":  complete.PredictFunc(completeProjects),
 	}))
 }
 
@@ -66,6 +68,24 @@ func completeTemplates(complete.Args) (names []string) {
 	}
 	for _, t := range all {
 		names = append(names, t.Name)
+	}
+	return names
+}
+
+// completeProjects lists the registered projects that are not withdrawn.
+func completeProjects(complete.Args) (names []string) {
+	dir, err := host.Dir()
+	if err != nil {
+		return nil
+	}
+	all, err := registry.Registry{Dir: host.Layout{Dir: dir}.Projects()}.Projects()
+	if err != nil {
+		return nil
+	}
+	for _, v := range all {
+		if v.Withdrawn == nil && len(names) < maxCompleted {
+			names = append(names, v.Project)
+		}
 	}
 	return names
 }

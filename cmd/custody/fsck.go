@@ -38,8 +38,12 @@ func (c fsckCmd) Run(a *app) error {
 			return err
 		}
 	}
-	a.Say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
-		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
+	projects := ""
+	if checked.Projects > 0 {
+		projects = fmt.Sprintf(", %d versions of registered projects", checked.Projects)
+	}
+	a.Say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log%s: %d problems",
+		checked.Runs, checked.Live, checked.Segments, checked.Entries, projects, len(checked.Problems)))
 	if checked.Unknown > 0 {
 		a.Say(fmt.Sprintf("%d runs of other hosts are not checked: their keys are not known here (docs/keys.md)", checked.Unknown))
 	}

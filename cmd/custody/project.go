@@ -48,7 +48,7 @@ func (projectLsCmd) Run(a *app) error {
 }
 
 type projectShowCmd struct {
-	Name    string `arg:"" help:"The project."`
+	Name    string `arg:"" predictor:"project" help:"The project."`
 	Version uint64 `arg:"" optional:"" help:"Its version (default: the one in force)."`
 }
 
@@ -57,7 +57,7 @@ func (c projectShowCmd) Run(a *app) error {
 }
 
 type projectHistoryCmd struct {
-	Name string `arg:"" help:"The project."`
+	Name string `arg:"" predictor:"project" help:"The project."`
 }
 
 func (c projectHistoryCmd) Run(a *app) error {
@@ -65,7 +65,7 @@ func (c projectHistoryCmd) Run(a *app) error {
 }
 
 type projectRmCmd struct {
-	Name string `arg:"" help:"The project."`
+	Name string `arg:"" predictor:"project" help:"The project."`
 }
 
 func (c projectRmCmd) Run(a *app) error {

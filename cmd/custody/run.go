@@ -19,7 +19,7 @@ import (
 
 type runCmd struct {
 	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one). With --project it narrows the registered one."`
-	Project   *string  `placeholder:"NAME" help:"The registered project that the run is of."`
+	Project   *string  `predictor:"project" placeholder:"NAME" help:"The registered project that the run is of."`
 	Template  string   `predictor:"template" placeholder:"NAME" help:"Template of the sandbox (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`

@@ -14,7 +14,7 @@ type runsCmd struct {
 	Status  string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
 	From    string `placeholder:"TIME" help:"Only runs that began at this time or later: 2026-11-03, 2026-11-03 14:32 or RFC 3339."`
 	Until   string `placeholder:"TIME" help:"Only runs that began before this time; a date includes that day."`
-	Project string `placeholder:"NAME" help:"Only runs of this project."`
+	Project string `predictor:"project" placeholder:"NAME" help:"Only runs of this project."`
 	Tenant  string `placeholder:"NAME" help:"Only runs of this tenant; (none) are those without one."`
 	Access  bool   `help:"List the access logs of custody serve instead."`
 	Deleted bool   `help:"List the runs that retention deleted, from this host's signed statements, instead."`

@@ -86,6 +86,9 @@ func (e *DamagedError) Error() string {
 // Unwrap returns what is wrong with it.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// Name is the name of the problem in custody fsck.
+func (e *DamagedError) Name() string { return "project-damaged" }
+
 // Hint returns what to do about it.
 func (e *DamagedError) Hint() string {
 	return "find out who changed it; the access log (custody runs --access) has the digest of each registered version"
@@ -126,18 +129,31 @@ func (r Registry) Read(name string, number uint64) (Registered, error) {
 
 func (r Registry) read(v Version) (Registered, error) {
 	path := r.file(v.Project, v.Number, textEnd)
-	text, err := regular.ReadFile(path)
-	if err == nil && digest(text) != v.Digest {
-		err = errors.New("its bytes are not those that were registered")
-	}
+	text, err := r.text(v, path)
 	if err != nil {
-		return Registered{}, &DamagedError{path, err}
+		return Registered{}, err
 	}
 	f, err := project.Parse(path, text)
 	if err != nil {
 		return Registered{}, err
 	}
 	return Registered{Version: v, Path: path, Text: text, File: f}, nil
+}
+
+// text returns the bytes of a version, which are at path.
+func (r Registry) text(v Version, path string) ([]byte, error) {
+	err := r.checkOwner(path, 0)
+	var text []byte
+	if err == nil {
+		text, err = regular.ReadFile(path)
+	}
+	if err == nil && digest(text) != v.Digest {
+		err = errors.New("its bytes are not those that were registered")
+	}
+	if err != nil {
+		return nil, &DamagedError{path, err}
+	}
+	return text, nil
 }
 
 // Projects returns the newest version of each project, in the order of their names.
@@ -171,7 +187,7 @@ func (r Registry) History(name string) ([]Version, error) {
 	}
 	dir := filepath.Join(r.Dir, name)
 	for _, path := range []string{r.Dir, dir} {
-		if err := r.checkOwner(path); errors.Is(err, fs.ErrNotExist) {
+		if err := r.checkOwner(path, fs.ModeDir); errors.Is(err, fs.ErrNotExist) {
 			return nil, unknown
 		} else if err != nil {
 			return nil, &DamagedError{path, err}
@@ -220,23 +236,23 @@ func numbersIn(dir string) (numbers []uint64, err error) {
 }
 
 func (r Registry) version(name string, n uint64) (v Version, err error) {
-	if err := load(r.file(name, n, versionEnd), &v); err != nil {
+	if err := r.load(r.file(name, n, versionEnd), &v); err != nil {
 		return v, err
 	}
 	if v.Project != name || v.Number != n {
 		return v, fmt.Errorf("it describes version %d of %.80q", v.Number, v.Project)
 	}
 	v.Withdrawn = new(Change)
-	err = load(r.file(name, n, withdrawnEnd), v.Withdrawn)
+	err = r.load(r.file(name, n, withdrawnEnd), v.Withdrawn)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.Withdrawn, err = nil, nil
 	}
 	return v, err
 }
 
-func load(path string, to any) error {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return &regular.TypeError{Path: path, Type: info.Mode().Type()}
+func (r Registry) load(path string, to any) error {
+	if err := r.checkOwner(path, 0); err != nil {
+		return err
 	}
 	text, err := regular.ReadFile(path)
 	if err != nil {
@@ -254,9 +270,9 @@ func digest(text []byte) string {
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
-// checkOwner returns an error unless path is a directory, and no link, that belongs to root or to the owner of the
-// directory above the registry's, and that others cannot write to.
-func (r Registry) checkOwner(path string) error {
+// checkOwner returns an error unless path is of this type, a directory or a regular file, belongs to root or to the owner of the directory
+// above the registry's, and cannot be written by others.
+func (r Registry) checkOwner(path string, want fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -267,8 +283,10 @@ func (r Registry) checkOwner(path string) error {
 	}
 	uid, owner := info.Sys().(*syscall.Stat_t).Uid, home.Sys().(*syscall.Stat_t).Uid
 	switch {
-	case !info.IsDir():
+	case info.Mode().Type() != want && want == fs.ModeDir:
 		return errors.New("it is not a directory")
+	case info.Mode().Type() != want:
+		return &regular.TypeError{Path: path, Type: info.Mode().Type()}
 	case uid != 0 && uid != owner:
 		return fmt.Errorf("it belongs to user %d", uid)
 	case info.Mode().Perm()&0o022 != 0:

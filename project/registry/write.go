@@ -98,7 +98,7 @@ func (r Registry) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the directory of registered projects: %w", err)
 	}
-	if err := r.checkOwner(r.Dir); err != nil {
+	if err := r.checkOwner(r.Dir, fs.ModeDir); err != nil {
 		return nil, &DamagedError{r.Dir, err}
 	}
 	dir, err := os.Open(r.Dir)
@@ -135,7 +135,7 @@ func (r Registry) Tidy() error {
 		return err
 	}
 	defer dir.Close()
-	if r.checkOwner(r.Dir) != nil || unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if r.checkOwner(r.Dir, fs.ModeDir) != nil || unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil
 	}
 	return r.clean()
@@ -150,7 +150,7 @@ func (r Registry) clean() error {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(r.Dir, e.Name())
-		if !project.ValidName(e.Name()) || r.checkOwner(dir) != nil {
+		if !project.ValidName(e.Name()) || r.checkOwner(dir, fs.ModeDir) != nil {
 			continue
 		}
 		files, err := os.ReadDir(dir)
