@@ -36,7 +36,7 @@ type Error struct {
 	// Position is the place among the waiting starts of the tenant, by arrival: 1 is the first. A start that was refused
 	// before it waited has the place that it would have had. 0 if nothing was to start.
 	Position int
-	Err      error // the cause: ErrLate, or that of the context; nil if the start did not wait
+	Err      error // ErrLate, or the cause of the context; otherwise nil
 }
 
 // Error implements error.

@@ -61,8 +61,8 @@ func (q *Queue) dispatch(now time.Time) {
 
 func (q *Queue) grant(w *Place, now time.Time) {
 	p, t := w.project, w.project.tenant
-	q.ring.start(&t.turn, w.cost)
-	t.ring.start(&p.turn, w.cost)
+	q.ring.begin(&t.turn, w.cost)
+	t.ring.begin(&p.turn, w.cost)
 	for _, s := range q.scopes(p) {
 		s.use.start(s.limits, &w.request, now)
 	}
@@ -93,12 +93,6 @@ func (q *Queue) answer(w *Place, s state) {
 	if len(p.waiting) == 0 {
 		p.waiting = nil
 		t.active = slices.DeleteFunc(t.active, func(o *project) bool { return o == p })
-	}
-	if t.waiting == 0 {
-		t.ring.rest()
-	}
-	if q.waiting == 0 {
-		q.ring.rest()
 	}
 	w.state = s
 	close(w.done)
@@ -135,19 +129,26 @@ func (q *Queue) projectOf(tenantName, name string) (*project, bool) {
 	return p, true
 }
 
-// sweep removes tenants and projects that use nothing. Tokens of a project without a limit of them are forgotten with it.
+// sweep forgets the debts of those that have nothing to start, and removes tenants and projects that use nothing. Tokens of a
+// project without a limit of them are forgotten with it.
 func (q *Queue) sweep(now time.Time) {
 	if now.Sub(q.swept) < sweepEvery {
 		return
 	}
 	q.swept = now
+	if q.waiting == 0 {
+		q.ring.rest()
+	}
 	for name, t := range q.tenants {
+		if t.waiting == 0 {
+			t.ring.rest()
+		}
 		for name, p := range t.projects {
-			if len(p.waiting) == 0 && p.turn.paid <= t.ring.round && p.use.unused(now, p.limits.TokensPerDay > 0) {
+			if len(p.waiting) == 0 && p.turn.paid < t.ring.round && p.use.unused(now, p.limits.TokensPerDay > 0) {
 				delete(t.projects, name)
 			}
 		}
-		if len(t.projects) == 0 && t.turn.paid <= q.ring.round && t.use.unused(now, true) {
+		if len(t.projects) == 0 && t.turn.paid < q.ring.round && t.use.unused(now, true) {
 			delete(q.tenants, name)
 		}
 	}

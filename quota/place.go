@@ -207,6 +207,7 @@ func (q *Queue) Charge(tenant, project string, tokens int64) error {
 		}
 	}
 	q.update(p.tenant, now)
+	q.dispatch(now) // another start may be the next one now
 	q.setAlarm(now)
 	return err
 }

@@ -1,26 +1,30 @@
 package quota
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 )
 
 // ring gives turns to tenants, or to the projects of a tenant, by deficit round robin with a quantum of one unit: in each
-// round each gets one unit, which reduces its debt. In the order of their entry those without debt start one sandbox each,
-// which adds the cost of that sandbox to the debt. So none collects units while it has nothing to start, and a newcomer waits
-// for at most one start of each other.
+// round each gets one unit, which reduces its debt. Those without debt start one sandbox each, which adds the cost of that
+// sandbox to the debt. So none collects units while it has nothing to start, none has a debt of more than one start, and a
+// newcomer waits for at most one start of each other. In a round, those without debt since an earlier round come first, in the
+// order of their entry, and then those whose debt has just been paid, in the order of their last starts.
 //
 // The rounds are not executed: a turn has the number of the round in which its debt is paid.
 type ring struct {
 	round   int64  // the present one
 	last    int64  // in which all debts are paid
 	entries uint64 // so far
+	starts  uint64 // so far
 }
 
 // turn is the place of a tenant or a project in its ring.
 type turn struct {
-	paid  int64  // the round in which it has no debt
+	paid  int64  // the round in which its debt is paid
 	entry uint64 // its number among the entries
+	start uint64 // the number of its last start
 }
 
 // enter is called for one that has nothing to start until now.
@@ -31,19 +35,29 @@ func (r *ring) enter(t *turn) {
 
 // before reports whether a comes before b.
 func (r *ring) before(a, b *turn) bool {
-	roundA, roundB := max(a.paid, r.round), max(b.paid, r.round)
-	return roundA < roundB || roundA == roundB && a.entry < b.entry
+	roundA, startA := r.next(a)
+	roundB, startB := r.next(b)
+	return cmp.Or(cmp.Compare(roundA, roundB), cmp.Compare(startA, startB), cmp.Compare(a.entry, b.entry)) < 0
 }
 
-// start advances to the round in which t has its turn, and adds the cost.
-func (r *ring) start(t *turn, cost int64) {
+// next returns the round in which t can start, and the number of the last start if its debt is not paid before that round.
+func (r *ring) next(t *turn) (round int64, start uint64) {
+	if t.paid < r.round {
+		return r.round, 0
+	}
+	return t.paid, t.start
+}
+
+// begin advances to the round in which t can start, and adds the cost to its debt.
+func (r *ring) begin(t *turn, cost int64) {
+	r.starts++
 	r.round = max(r.round, t.paid)
-	t.paid = r.round + cost
+	t.paid, t.start = r.round+cost, r.starts
 	r.last = max(r.last, t.paid)
 }
 
 // rest is called when none has anything to start: all debts are forgotten.
-func (r *ring) rest() { r.round = max(r.round, r.last) }
+func (r *ring) rest() { r.round = r.last + 1 }
 
 // tenants is a heap of tenants. It implements heap.Interface.
 type tenants struct {
