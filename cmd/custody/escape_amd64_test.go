@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/internal/takeover"
 	"github.com/custody-project/custody/vmm"
 )
@@ -22,11 +23,30 @@ var refusals = []error{
 	unix.EPERM, unix.EACCES, unix.ENOENT, unix.ENOTDIR, unix.ESRCH, unix.ENOSYS, unix.EROFS, unix.ECONNREFUSED, unix.ENETUNREACH, unix.ENODEV, takeover.ErrKilled,
 }
 
+// rights are what /proc/PID/status has of each process.
+var rights = map[string][]string{
+	"worker":   {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"serve":    {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"qemu":     {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"sentry":   {"CapBnd:\t000000000008001f", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"gofer":    {"CapBnd:\t000000000004001f", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"client":   {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000"},
+	"stranger": {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000"},
+}
+
 // attack makes all attempts in a process. It fails the test for each that succeeds and is not one of those that the process may make, and for
 // each that was not made as intended.
 func attack(t *testing.T, process string, pid int, g targets) {
 	t.Helper()
 	g.group = groupOf(t, pid)
+	for _, line := range rights[process] {
+		if status := statusOf(t, pid); !strings.Contains(status, line) {
+			t.Errorf("%s has no %q:\n%s", process, line, status)
+		}
+	}
+	if own := uidOf(t, pid); own == 0 || own == uidOf(t, g.pid) {
+		t.Errorf("%s has the uid %d, like its victim or root", process, own)
+	}
 	for _, a := range attempts {
 		var got error
 		if err := takeover.Do(pid, func(th *takeover.Thread) error {
@@ -172,6 +192,15 @@ func TestEscape(t *testing.T) {
 		t.Fatalf("custody host has the workers %v", workers)
 	}
 	control(t, g, workers[0])
+	live, err := filepath.Glob(filepath.Join(g.runs, "r-*"))
+	if err != nil || len(live) != 2 {
+		t.Fatalf("the runs are %v, %v", live, err)
+	}
+	for _, run := range live { // custody serve could ask for it
+		if left, err := hostd.NewClient(g.hostSocket).Reopen(t.Context(), filepath.Base(run)); err == nil {
+			t.Errorf("the record of a live run was opened by another connection: %v", left.Close())
+		}
+	}
 	sandboxes, gofers := programsBelow(s.host.Process.Pid, "runsc-sandbox"), programsBelow(s.host.Process.Pid, "runsc-gofer")
 	for _, c := range []struct {
 		process string

@@ -76,6 +76,15 @@ func tryUID(uid int) (*Lease, error) {
 // UID is the leased uid.
 func (l *Lease) UID() int { return l.uid }
 
+// Ranges of ids, one for each uid that can be leased.
+const (
+	rangeFirst = 0x50_000000
+	rangeSize  = 1 << 16
+)
+
+// Range returns the first of size ids that belong to this lease, for a user namespace.
+func (l *Lease) Range() (first, size int) { return rangeFirst + (l.uid-uidFirst)*rangeSize, rangeSize }
+
 // Abandon gives up the lease of a machine whose process does not end. Its control group keeps the uid in use; a later
 // Sweep removes the group.
 func (l *Lease) Abandon() { l.lock.Close() }

@@ -8,17 +8,20 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/custody-project/custody/internal/regular"
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
 // runDir holds the mount point of sandboxes, and a locked file for each that lives.
 const runDir = "/run/custody/gvisor"
 
-// lease names a sandbox on this host. The kernel ends it with the process that holds it.
+// lease names a sandbox on this host, and has ids that no other process uses. The kernel ends it with the process that holds it.
 type lease struct {
 	name string
 	lock *os.File
+	ids  *confine.Lease // nil while Sweep has it
 }
 
 func takeLease(id string) (*lease, error) {
@@ -27,9 +30,17 @@ func takeLease(id string) (*lease, error) {
 	}
 	for n := 0; ; n++ {
 		l, err := tryLease(fmt.Sprintf("%s-%d", id, n))
-		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
-			return l, err
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		if l.ids, err = confine.LeaseUID(); err != nil {
+			l.release()
+			return nil, err
+		}
+		return l, nil
 	}
 }
 
@@ -55,6 +66,9 @@ func tryLease(name string) (*lease, error) {
 func (l *lease) release() {
 	os.Remove(l.lock.Name())
 	l.lock.Close()
+	if l.ids != nil {
+		l.ids.Release()
+	}
 }
 
 // Sweep ends what is left of sandboxes whose Custody was killed: processes that still end, and

@@ -10,13 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
-// Where things are in the mount namespace of a sandbox; a tmpfs hides runDir/box there.
+// Where things are in the mount namespace of a sandbox; a tmpfs hides hostDir there.
 const (
+	hostDir   = "/run/custody"
 	boxDir    = runDir + "/box"
 	lowerDir  = boxDir + "/lower"  // the template's root
 	diskDir   = boxDir + "/disk"   // the scratch disk
+	lowerOwn  = boxDir + "/own"    // the same with the owners that it has for the sandbox
 	cellDir   = boxDir + "/cell"   // the overlay of both: what the workload sees
 	rootDir   = boxDir + "/root"   // the container's root: init and mount points
 	stateDir  = boxDir + "/state"  // runsc's own state
@@ -41,11 +44,12 @@ func enterSpace() error {
 
 // furnish mounts the sandbox's file systems. Nothing of them is visible outside the namespace, and
 // the kernel removes them with its last process. limit is called with each block device.
-func furnish(m vmm.Machine, limit func(disk *os.File) error) error {
-	if err := unix.Mount("custody", boxDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m,mode=711"); err != nil {
-		return fmt.Errorf("mount %s: %w", boxDir, err)
+func furnish(m vmm.Machine, ids *confine.Lease, limit func(disk *os.File) error) error {
+	// The sandbox's users cannot pass the directories of the host that are here.
+	if err := unix.Mount("custody", hostDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m,mode=711"); err != nil {
+		return fmt.Errorf("mount %s: %w", hostDir, err)
 	}
-	for _, dir := range []string{lowerDir, diskDir, cellDir, rootDir, stateDir, bundleDir, rootDir + "/proc", rootDir + "/cell", rootDir + "/dev", rootDir + "/sys"} {
+	for _, dir := range []string{runDir, boxDir, lowerDir, diskDir, lowerOwn, cellDir, rootDir, stateDir, bundleDir, rootDir + "/proc", rootDir + "/cell", rootDir + "/dev", rootDir + "/sys"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
@@ -88,7 +92,14 @@ func furnish(m vmm.Machine, limit func(disk *os.File) error) error {
 			return err
 		}
 	}
-	layers := "lowerdir=" + lowerDir + ",upperdir=" + upperDir + ",workdir=" + diskDir + "/work,volatile,redirect_dir=off,metacopy=off"
+	if err := mapOwners(lowerDir, lowerOwn, ids); err != nil {
+		return err
+	}
+	first, _ := ids.Range()
+	if err := os.Chown(upperDir, first, first); err != nil {
+		return err
+	}
+	layers := "lowerdir=" + lowerOwn + ",upperdir=" + upperDir + ",workdir=" + diskDir + "/work,volatile,redirect_dir=off,metacopy=off"
 	if err := unix.Mount("overlay", cellDir, "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, layers); err != nil {
 		return fmt.Errorf("mount the overlay: %w", err)
 	}

@@ -121,10 +121,10 @@ func (s *spawned) launch(binary string, m vmm.Machine, e *ends) (*exec.Cmd, erro
 		return nil, err
 	}
 	limit := func(disk *os.File) error { return s.group.limitDisk(disk, m.DiskRate) }
-	if err := furnish(m, limit); err != nil {
+	if err := furnish(m, s.lease.ids, limit); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(writeSpec(m), writeSession()); err != nil {
+	if err := errors.Join(writeSpec(m, s.lease.ids), writeSession()); err != nil {
 		return nil, err
 	}
 	if err := s.openLayers(); err != nil {

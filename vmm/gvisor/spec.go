@@ -13,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/confine"
 )
 
 // channelFD is the descriptor of the channel in the container.
@@ -27,7 +28,9 @@ var initCapabilities = []string{
 }
 
 // writeSpec writes the bundle's config.json.
-func writeSpec(m vmm.Machine) error {
+func writeSpec(m vmm.Machine, ids *confine.Lease) error {
+	first, size := ids.Range()
+	mapping := []specs.LinuxIDMapping{{HostID: uint32(first), Size: uint32(size)}}
 	memory, period := m.Memory, uint64(cpuPeriod)
 	quota := int64(max(m.CPUs, 1)) * cpuPeriod
 	caps := initCapabilities
@@ -47,7 +50,8 @@ func writeSpec(m vmm.Machine) error {
 			{Destination: "/cell", Type: "bind", Source: cellDir, Options: []string{"rw"}},
 		},
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace, Path: netFile}},
+			UIDMappings: mapping, GIDMappings: mapping,
+			Namespaces: []specs.LinuxNamespace{{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace, Path: netFile}},
 			Resources:  &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}, CPU: &specs.LinuxCPU{Quota: &quota, Period: &period}},
 		},
 	}
