@@ -30,7 +30,8 @@ type Server struct {
 	Clients, Runs Limit
 
 	clients, runs *count
-	ended         chan struct{} // has an element if a run has ended, and what is not retained is to be deleted
+	removing      sync.WaitGroup // removes the sandboxes of runs that have ended; each counts as a run
+	ended         chan struct{}  // has an element if a run has ended, and what is not retained is to be deleted
 }
 
 // The default limits.
@@ -57,6 +58,7 @@ func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	pruning, endPruning := context.WithCancel(context.WithoutCancel(ctx))
 	own.Go(func() { s.prune(pruning) })
 	err := s.accept(ctx, l)
+	s.removing.Wait()
 	endPruning()
 	own.Wait()
 	if stop() {
@@ -120,6 +122,13 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, peer privsep.Peer) 
 	defer stop()
 	if err := client.conn.Run(context.WithoutCancel(ctx)); err != nil {
 		s.Notice(fmt.Sprintf("%v lost its connection: %v", peer, err))
+	}
+}
+
+// remove removes what a run that has ended used.
+func (s *Server) remove(j *run.Job) {
+	if err := j.Close(); err != nil {
+		s.Problem(err)
 	}
 }
 

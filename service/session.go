@@ -128,38 +128,41 @@ func (s *session) run(ctx context.Context, _ []byte, files []*os.File) (any, []*
 	if err != nil {
 		return outcomeOf(run.Result{}, err), nil, nil
 	}
-	defer done()
-	return outcomeOf(s.carryOut(ctx, r)), nil, nil
+	job, res, err := s.carryOut(ctx, r)
+	s.server.removing.Go(func() { // the client does not wait for that
+		defer done()
+		if job != nil {
+			s.server.remove(job)
+		}
+	})
+	return outcomeOf(res, err), nil, nil
 }
 
-// carryOut carries out a run.
-func (s *session) carryOut(ctx context.Context, r Request) (run.Result, error) {
+// carryOut carries out a run. The caller closes the job, if there is one.
+func (s *session) carryOut(ctx context.Context, r Request) (*run.Job, run.Result, error) {
 	u := &caller{conn: s.conn, ctx: ctx}
 	h, err := s.server.Open()
 	if err != nil {
-		return run.Result{}, err
+		return nil, run.Result{}, err
 	}
 	h.Warn = u.notice
 	o, err := s.options(h, u, r)
 	if err != nil {
-		return run.Result{}, err
+		return nil, run.Result{}, err
 	}
 	job, err := run.Prepare(ctx, o)
 	if err != nil {
-		return run.Result{}, err
+		return nil, run.Result{}, err
 	}
 	res, err := job.Run(ctx)
-	if closed := job.Close(); closed != nil {
-		u.problem(closed)
-	}
 	if err != nil {
-		return res, err
+		return job, res, err
 	}
 	s.server.Notice(fmt.Sprintf("run %s of %v ended with exit code %d", res.ID, s.peer, res.ExitCode))
 	if r.JSON {
 		res.Err = errors.Join(res.Err, u.records(h.RunLogs(), res.ID))
 	}
-	return res, nil
+	return job, res, nil
 }
 
 // options returns the options of a run.

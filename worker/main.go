@@ -78,6 +78,9 @@ func carryOut(ctx context.Context, host *privsep.Conn, warm *warm, files []*os.F
 	result, err := do(ctx)
 	report := outcomeOf(result)
 	report.Unbegun = faultOf(err)
+	if err := w.silence(); err != nil {
+		return err
+	}
 	_, err = w.conn.Call(context.WithoutCancel(ctx), callEnded, report, nil)
 	w.conn.Close()
 	return errors.Join(err, <-running)
@@ -102,6 +105,11 @@ func (w *worker) take(files []*os.File) error {
 	w.conn = privsep.New(socket, w.handlers())
 	w.files = remote.New(w.conn)
 	return nil
+}
+
+// silence closes the output of the run: its owner waits for that. What this program prints later is lost.
+func (w *worker) silence() error {
+	return errors.Join(unix.Dup3(int(os.Stdout.Fd()), int(os.Stderr.Fd()), 0), w.stdout.Close(), w.stderr.Close())
 }
 
 // dup makes to refer to what from does, and closes from.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 )
 
 // streams are pipes between a worker and the console of its run. The worker has no descriptor of the user's terminal or files.
@@ -18,6 +19,7 @@ type streams struct {
 	stdout, stderr *os.File
 	log            *os.File
 	copying        sync.WaitGroup
+	copied         chan struct{} // closed when copying has ended; nil before started
 }
 
 // openStreams makes the pipes.
@@ -67,6 +69,11 @@ func (s *streams) started() {
 	s.copying.Go(func() { pass(s.stdout, stdout) })
 	s.copying.Go(func() { pass(s.stderr, stderr) })
 	s.copying.Go(s.report)
+	s.copied = make(chan struct{})
+	go func() {
+		s.copying.Wait()
+		close(s.copied)
+	}()
 }
 
 // pass copies output until the worker has ended. When it cannot be written, the pipe is closed, so that the worker notices.
@@ -101,8 +108,20 @@ func (s *streams) report() {
 	io.Copy(io.Discard, s.log) // after a line that is too long
 }
 
-// wait returns when all output of a worker that has ended was copied.
-func (s *streams) wait() { s.copying.Wait() }
+// ended reports whether the worker closes its ends, and all output was copied, before a time has passed.
+func (s *streams) ended(within time.Duration) bool {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case <-s.copied:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// wait returns when all output was copied. The worker has ended, or closed its ends.
+func (s *streams) wait() { <-s.copied }
 
 func (s *streams) closeTheirs() {
 	for _, f := range append(s.theirs, s.messages) {

@@ -60,12 +60,16 @@ type Options struct {
 // be written. The end of a step takes 20 s, the brokers 10 s, a key that cannot sign 30 s.
 const endTime = 2 * time.Minute
 
+// streamTime is how long a worker that has reported the run's end may keep its output open. After that it is killed.
+const streamTime = time.Second
+
 // ErrDied means that the worker ended before the run did. Its record has been closed as interrupted, unless there is
 // another error.
 var ErrDied = errors.New("the worker ended before the run did")
 
-// Run carries out the run in a worker, and returns when the worker has closed the record and ended. If ctx is done, the worker ends
-// the run. If the worker dies, the VM ends, and another worker closes the record. An error means that no run began.
+// Run carries out the run in a worker, and returns when the worker has closed the record; it can do no more to the run then, and ends with
+// Sandbox. If ctx is done, the worker ends the run. If the worker dies, the VM ends, and another worker closes the record. An error means
+// that no run began.
 func Run(ctx context.Context, o Options) (Result, error) {
 	r := &run{Options: o, policy: o.Policy}
 	r.Events = &watched{Events: o.Events}
@@ -187,7 +191,11 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 	session := r.newSession(c.Conn)
 	result, err = r.await(ctx, session, live, ended)
 	session.close()
-	closed := errors.Join(r.Sandbox.End(), c.close())
+	var closed error
+	if err != nil || !console.ended(streamTime) {
+		closed = r.Sandbox.End()
+	}
+	closed = errors.Join(closed, c.close())
 	console.wait()
 	if err != nil {
 		return result, errors.Join(err, closed)
