@@ -21,6 +21,9 @@ type Pooled struct {
 	pool *pool.Pool
 }
 
+// settleTime is how long a run has the processors before the next sandbox is made, if there is another one. A short run takes less.
+const settleTime = 300 * time.Millisecond
+
 // leaseTime is the TTL of leases, and for how long a Server waits for an answer of the process that has a sandbox. The lease is renewed
 // until the sandbox is closed.
 const leaseTime = 30 * time.Second
@@ -32,7 +35,7 @@ const destroyTime = time.Minute
 func NewPooled(ctx context.Context, h *Host, idle int) (*Pooled, error) {
 	p := &Pooled{host: h}
 	var err error
-	p.pool, err = pool.New(ctx, pool.Options{Maker: p, Available: available, MaxIdle: func(string) int { return idle }, TTL: leaseTime})
+	p.pool, err = pool.New(ctx, pool.Options{Maker: p, Available: available, MaxIdle: func(string) int { return idle }, TTL: leaseTime, Settle: settleTime})
 	return p, err
 }
 

@@ -240,7 +240,12 @@ func (p *Pool) lease(m *member, holder string) *Lease {
 	if p.closed || m.state != checked {
 		return nil
 	}
-	m.state, m.holder, m.expires = leased, holder, time.Now().Add(p.opt.TTL)
+	now := time.Now()
+	m.state, m.holder, m.expires = leased, holder, now.Add(p.opt.TTL)
+	if p.settled.IsZero() && p.opt.Settle > 0 {
+		p.settled = now.Add(p.opt.Settle)
+		p.changed() // keep must wake then
+	}
 	return &Lease{pool: p, member: m}
 }
 

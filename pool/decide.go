@@ -15,6 +15,7 @@ type scene struct {
 	freeing   int64  // bytes of sandboxes that are being destroyed
 	reserve   int64  // bytes
 	slots     int    // how many more can be made concurrently
+	settling  bool   // a lease has just begun
 }
 
 // item is a key.
@@ -63,7 +64,8 @@ type doomed struct {
 //  4. What a key lacks in its share is made, and one for each caller that waits. The key with the fewest, less the
 //     callers that wait, is first; then the one with the greatest load. Each needs a free slot, and memory that leaves
 //     the reserve and an eighth of it if all idle sandboxes use as much as they can; that eighth prevents that the pool makes what rule 3 destroys next. After a
-//     failure none is made until a delay has passed, and then one until that succeeds.
+//     failure none is made until a delay has passed, and then one until that succeeds. While a lease settles, a key that
+//     has one waits.
 func decide(s scene) plan {
 	p := plan{lack: make([]Reason, len(s.items))}
 	shares := make([]int, len(s.items))
@@ -178,6 +180,8 @@ func (p *plan) refill(s scene, shares []int, kept [][]spare) {
 		switch {
 		case want > 0 && it.paused:
 			p.lack[i] = Failing
+			want = 0
+		case s.settling && has > 0:
 			want = 0
 		case it.failed:
 			want = min(want, max(0, 1-it.making))

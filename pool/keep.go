@@ -8,7 +8,7 @@ import (
 
 // keep decides what to make and what to destroy whenever something has changed, and at least every Interval, until Close.
 func (p *Pool) keep() {
-	tick := time.NewTicker(p.opt.Interval)
+	tick := time.NewTimer(p.opt.Interval)
 	defer tick.Stop()
 	failed := false // Available, the last time
 	for {
@@ -17,7 +17,7 @@ func (p *Pool) keep() {
 			p.opt.Log.Warn("the host's memory is not known: no sandbox is made", "err", err)
 		}
 		failed = err != nil
-		p.step(available, err == nil)
+		tick.Reset(p.step(available, err == nil))
 		select {
 		case <-p.work.Done():
 			return
@@ -27,14 +27,20 @@ func (p *Pool) keep() {
 	}
 }
 
-// step makes one decision and begins what it demands. known is whether available is.
-func (p *Pool) step(available int64, known bool) {
+// step makes one decision and begins what it demands, and returns when the next is due. known is whether available is.
+func (p *Pool) step(available int64, known bool) (due time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	due = p.opt.Interval
 	if p.closed {
-		return
+		return due
 	}
 	now := time.Now()
+	if !now.Before(p.settled) {
+		p.settled = time.Time{}
+	} else {
+		due = min(due, p.settled.Sub(now))
+	}
 	p.forget(now)
 	kinds := p.sorted()
 	plan := decide(p.scene(kinds, now, available, known))
@@ -51,6 +57,7 @@ func (p *Pool) step(available int64, known bool) {
 			p.refuse(k, k.lack)
 		}
 	}
+	return due
 }
 
 // forget removes kinds without demand that own nothing. The caller holds mu.
@@ -79,7 +86,7 @@ func compare(a, b Key) int {
 
 // scene describes the present state for decide. The caller holds mu.
 func (p *Pool) scene(kinds []*kind, now time.Time, available int64, known bool) scene {
-	s := scene{known: known, available: available, reserve: p.opt.Reserve, slots: p.opt.Concurrent}
+	s := scene{known: known, available: available, reserve: p.opt.Reserve, slots: p.opt.Concurrent, settling: !p.settled.IsZero()}
 	for m := range p.members {
 		switch {
 		case m.state != ending:
@@ -90,7 +97,7 @@ func (p *Pool) scene(kinds []*kind, now time.Time, available int64, known bool) 
 		}
 	}
 	for _, k := range kinds {
-		i := item{project: k.key.Project, bound: p.opt.MaxIdle(k.key.Project), load: k.demand.read(now, p.opt.Window) * k.takes.Seconds(),
+		i := item{project: k.key.Project, bound: p.opt.MaxIdle(k.key.Project), load: k.demand.read(now, p.opt.Window) * (k.takes + p.opt.Settle).Seconds(),
 			active: now.Sub(k.last) <= p.opt.Quiet, making: k.making, waiting: len(k.waiting), memory: k.key.Shape.Memory,
 			failed: k.retry.wait != nil, paused: now.Before(k.retry.at)}
 		for _, m := range k.idle {

@@ -72,6 +72,10 @@ type Options struct {
 	// pool. Default: 2 for each.
 	MaxIdle func(project string) int
 
+	// Settle is how long the pool waits after a lease has begun before it makes the next sandbox of a key that still has one: the
+	// run that begins then has the processors. Default: it does not wait.
+	Settle time.Duration
+
 	Concurrent int           // sandboxes made concurrently; default: half of the processors, at least 1
 	MaxKeys    int           // keys with a pool, further ones have none; default: 256
 	MaxWaiting int           // callers of Acquire that wait; default: 1024
@@ -137,6 +141,7 @@ type Pool struct {
 	kinds   map[Key]*kind
 	members map[*member]bool // all sandboxes that exist
 	waiting int              // callers that wait, of all kinds
+	settled time.Time        // when leases that have begun have settled; zero: there is none
 	closed  bool
 	left    []error // of sandboxes that could not be destroyed
 }
@@ -162,7 +167,7 @@ func New(ctx context.Context, opt Options) (*Pool, error) {
 		return nil, errors.New("pool: Maker and Available are required")
 	}
 	for _, n := range []int64{opt.Reserve, int64(opt.Concurrent), int64(opt.MaxKeys), int64(opt.MaxWaiting), int64(opt.TTL), int64(opt.MaxAge), int64(opt.Quiet),
-		int64(opt.Window), int64(opt.MakeTime), int64(opt.CheckTime), int64(opt.DestroyTime), int64(opt.Interval)} {
+		int64(opt.Window), int64(opt.Settle), int64(opt.MakeTime), int64(opt.CheckTime), int64(opt.DestroyTime), int64(opt.Interval)} {
 		if n < 0 {
 			return nil, errors.New("pool: an option is negative")
 		}

@@ -316,3 +316,30 @@ func TestCloseNames(t *testing.T) {
 		}
 	})
 }
+
+// TestSettle: after a lease has begun the next sandbox is made later, unless the key has none, and soon although leases keep beginning.
+func TestSettle(t *testing.T) {
+	run(t, func(w *world, opt *pool.Options) {
+		opt.Settle, opt.MaxIdle = 300*time.Millisecond, func(string) int { return 2 }
+	}, func(t *testing.T, w *world, p *pool.Pool) {
+		arrivals(t, p, shop(), time.Second, 100)
+		pass(10 * time.Second)
+		get(t, p, shop())
+		pass(200 * time.Millisecond)
+		if s := p.Stats(); s.Idle != 1 || s.Making != 0 {
+			t.Errorf("before the lease has settled: %+v", s)
+		}
+		pass(100 * time.Millisecond)
+		if s := p.Stats(); s.Making != 1 {
+			t.Errorf("after that: %+v", s)
+		}
+		pass(10 * time.Second)
+		get(t, p, shop())
+		pass(50 * time.Millisecond)
+		get(t, p, shop())
+		pass(50 * time.Millisecond)
+		if s := p.Stats(); s.Idle != 0 || s.Making == 0 {
+			t.Errorf("without an idle one: %+v", s)
+		}
+	})
+}
