@@ -74,7 +74,7 @@ func (timeout) Is(target error) bool { return target == context.DeadlineExceeded
 
 // Run records the start, takes a sandbox from start, runs the steps of the plan
 // until one fails, and records the end. It calls ready with the sandbox
-// before the guest has an identity. It does not close the record.
+// before the guest has an identity. It does not close the record, which makes the end durable.
 func Run(ctx context.Context, start func(context.Context) (*Warm, error), parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) Result {
 	began := time.Now()
 	keep := context.WithoutCancel(ctx)
@@ -102,7 +102,7 @@ func Run(ctx context.Context, start func(context.Context) (*Warm, error), parts 
 	if res.Err != nil {
 		end.Reason = res.Err.Error()
 	}
-	if _, err := parts.Recorder.Record(keep, runEvent(&end)); err != nil {
+	if _, err := parts.Recorder.Post(keep, runEvent(&end)); err != nil {
 		res.Err = errors.Join(res.Err, err)
 	}
 	return res

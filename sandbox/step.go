@@ -82,7 +82,8 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	} else {
 		end.ExitCode = &exit.Code
 	}
-	_, recorded := s.lifecycle(context.WithoutCancel(ctx), st.Name, end)
+	// It becomes durable before the next step starts, or with the end of the run.
+	_, recorded := s.parts.Recorder.Post(context.WithoutCancel(ctx), stepEvent(st.Name, end))
 	return exit, errors.Join(err, recorded)
 }
 
@@ -137,7 +138,7 @@ func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq
 	for _, v := range st.Vars {
 		start.Env = append(start.Env, audit.Text(v))
 	}
-	if seq, err = s.lifecycle(ctx, st.Name, start); err != nil {
+	if seq, err = s.parts.Recorder.Record(ctx, stepEvent(st.Name, start)); err != nil {
 		if lease != nil {
 			err = errors.Join(err, lease.End(context.WithoutCancel(ctx), "the step did not start"))
 		}
@@ -146,10 +147,8 @@ func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq
 	return lease, seq, nil
 }
 
-func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle) (uint64, error) {
-	return s.parts.Recorder.Record(ctx, audit.Event{
-		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindStep, Step: step, Lifecycle: l,
-	})
+func stepEvent(step string, l *audit.Lifecycle) audit.Event {
+	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindStep, Step: step, Lifecycle: l}
 }
 
 // statusOf returns the status of a run or step that ended with this error.
