@@ -20,8 +20,8 @@ var groups = []kong.Group{
 	{Key: "host", Title: "Host and program:"},
 }
 
-// newParser returns the parser of the command line into c. It calls exit after it has printed help or the version to stdout.
-func newParser(c *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
+// newParser returns the parser of the command line into c, a cli or a part of one. It calls exit after it has printed help or the version to stdout.
+func newParser(c any, stdout, stderr io.Writer, exit func()) *kong.Kong {
 	parser, err := kong.New(c,
 		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { exit() }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
