@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/user"
@@ -29,6 +30,8 @@ type Daemon struct {
 	Max       int          // sandboxes that runs have at the same time; 0: perProcessor for each
 	Notice    func(string) // gets what the administrator should know; called concurrently
 	Ready     func() error // called when clients can connect; an error ends Serve
+	Meters    Meters       // of the pool; nil: none
+	Log       *slog.Logger // of the pool
 }
 
 // maxClients bounds the connections: each sandbox has one.
@@ -80,7 +83,7 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, end()) }() // after the server has ended: no sandbox is leased
 	queue := NewQueue(sandboxes, cmp.Or(d.Max, perProcessor*runtime.NumCPU()))
 	s := &Server{
-		Sandboxes: &Bounded{Home: d.Home, Sandboxes: queue}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice,
+		Sandboxes: &Bounded{Home: d.Home, Sandboxes: queue}, Users: []int{0, uid}, Max: maxClients, Calls: calls, Notice: d.Notice, Meters: d.Meters,
 	}
 	if err := d.Ready(); err != nil {
 		return errors.Join(err, l.Close())
@@ -94,7 +97,7 @@ func (d Daemon) sandboxes(ctx context.Context, l *sealer.Ledger) (o Opener, end 
 	if d.Idle <= 0 {
 		return h, func() error { return nil }, nil
 	}
-	p, err := NewPooled(ctx, h, d.Idle)
+	p, err := NewPooled(ctx, h, PoolOptions{Idle: d.Idle, Meters: d.Meters, Log: d.Log})
 	if err != nil {
 		return nil, nil, err
 	}

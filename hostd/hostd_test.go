@@ -54,7 +54,8 @@ type rig struct {
 	socket    string
 	workers   chan *privsep.Process
 
-	cold atomic.Int32 // runs that got no warm sandbox
+	pooled *hostd.Pooled // nil: there is no pool
+	cold   atomic.Int32  // runs that got no warm sandbox
 
 	mu      sync.Mutex // guards notices
 	notices []string
@@ -78,6 +79,8 @@ type rigOptions struct {
 	users []int
 	max   int // connections
 	lease time.Duration
+	pool  hostd.PoolOptions // in addition to idle
+	root  string            // the home of root, which exists; "": a new directory
 	// sandboxes, if set, returns what makes the sandboxes in place of o.
 	sandboxes func(o hostd.Opener) hostd.Opener
 }
@@ -87,10 +90,13 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 	vmtest.GVisor(t)
 	dir := t.TempDir()
 	r := &rig{socket: filepath.Join(dir, "host.sock"), workers: make(chan *privsep.Process, 256)}
-	check(t, os.Mkdir(filepath.Join(dir, "root"), 0o700))
-	check(t, os.WriteFile(filepath.Join(dir, "root", host.ConfigFile), []byte("version: 1\nisolation: {require: gvisor, runsc: "+os.Getenv("CUSTODY_TEST_RUNSC")+"}\n"), 0o600))
+	if o.root == "" {
+		o.root = filepath.Join(dir, "root")
+		check(t, os.Mkdir(o.root, 0o700))
+	}
+	check(t, os.WriteFile(filepath.Join(o.root, host.ConfigFile), []byte("version: 1\nisolation: {require: gvisor, runsc: "+os.Getenv("CUSTODY_TEST_RUNSC")+"}\n"), 0o600))
 	var err error
-	r.home, err = host.Open(filepath.Join(dir, "root"))
+	r.home, err = host.Open(o.root)
 	check(t, err)
 	r.own, err = host.OpenShared(filepath.Join(dir, "own"), r.home.Dir)
 	check(t, err)
@@ -101,8 +107,10 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 	h := &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}
 	var sandboxes hostd.Opener = h
 	if o.idle > 0 {
-		pooled, err := hostd.NewPooled(t.Context(), h, o.idle)
+		o.pool.Idle = o.idle
+		pooled, err := hostd.NewPooled(t.Context(), h, o.pool)
 		check(t, err)
+		r.pooled = pooled
 		t.Cleanup(func() { check(t, pooled.Close(context.Background())) }) // after the server's
 		sandboxes = pooled
 	}
@@ -111,7 +119,7 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 	}
 	s := &hostd.Server{
 		Sandboxes: &hostd.Bounded{Home: r.home, Sandboxes: sandboxes},
-		Users:     o.users, Max: o.max, Lease: o.lease, Notice: r.notice,
+		Users:     o.users, Max: o.max, Lease: o.lease, Notice: r.notice, Meters: o.pool.Meters,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

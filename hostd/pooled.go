@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -31,13 +32,31 @@ const leaseTime = 30 * time.Second
 // destroyTime bounds how long the end of a run waits for the removal of its sandbox.
 const destroyTime = time.Minute
 
-// NewPooled returns sandboxes of h, of which idle ones are kept for each project, at most that many. The caller closes it.
-func NewPooled(ctx context.Context, h *Host, idle int) (*Pooled, error) {
+// PoolOptions configure a pool of warm sandboxes.
+type PoolOptions struct {
+	Idle      int                   // how many are kept for each project, at most
+	Available func() (int64, error) // the memory that the host can give to them, in bytes; nil: that of /proc/meminfo
+	Meters    Meters                // nil: none
+	Log       *slog.Logger          // nil: none
+}
+
+// NewPooled returns sandboxes of h, of which idle ones are kept. The caller closes it.
+func NewPooled(ctx context.Context, h *Host, o PoolOptions) (*Pooled, error) {
 	p := &Pooled{host: h}
+	opt := pool.Options{Maker: p, Available: o.Available, MaxIdle: func(string) int { return o.Idle }, TTL: leaseTime, Settle: settleTime, Log: o.Log}
+	if opt.Available == nil {
+		opt.Available = available
+	}
+	if o.Meters != nil {
+		o.Meters.Pool(&opt, func() pool.Stats { return p.pool.Stats() })
+	}
 	var err error
-	p.pool, err = pool.New(ctx, pool.Options{Maker: p, Available: available, MaxIdle: func(string) int { return idle }, TTL: leaseTime, Settle: settleTime})
+	p.pool, err = pool.New(ctx, opt)
 	return p, err
 }
+
+// Stats returns the numbers of the pool's sandboxes.
+func (p *Pooled) Stats() pool.Stats { return p.pool.Stats() }
 
 // available returns the memory that the host can give to new processes without swapping, in bytes: MemAvailable of proc(5).
 func available() (int64, error) {

@@ -31,6 +31,7 @@ type Server struct {
 	// Calls are further calls that each connection can make.
 	Calls  map[string]privsep.Handler
 	Notice func(string) // gets what the administrator should know; called concurrently
+	Meters Meters       // of the pool; nil: none
 	// Lease is for how long the Server keeps the connection, and the sandbox, of a process that does not answer, such as one that was
 	// stopped; 0: leaseTime.
 	Lease time.Duration
@@ -100,6 +101,9 @@ func (s *Server) serve(ctx context.Context, socket *net.UnixConn) {
 	handlers := c.handlers()
 	for name, handler := range s.Calls {
 		handlers[name] = handler
+	}
+	if s.Meters != nil {
+		handlers[callMetrics] = metricsHandler(s.Meters)
 	}
 	c.conn = privsep.New(socket, handlers)
 	c.conn.Kinds = kinds

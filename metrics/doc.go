@@ -38,7 +38,7 @@
 //	custody_pool_destroyed_total{cause}          counter    sandboxes that the pool destroyed
 //	custody_pool_sandboxes{state}                gauge      sandboxes of the pool: idle, leased, making, ending
 //
-// Those of a pool are there only in a process that has one.
+// Those of a pool are there only in a process that has one, and in custody serve, which asks custody host for them.
 // In addition there are the metrics of the Prometheus client for the process (process_*)
 // and for Go (go_*).
 package metrics

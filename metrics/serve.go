@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Path is the path at which Serve serves metrics.
@@ -17,11 +15,6 @@ const Path = "/metrics"
 
 // maxReaders is the number of concurrent requests; further ones get status 503.
 const maxReaders = 4
-
-// Handler serves all metrics in the format that the request negotiates.
-func (s *Set) Handler() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: nil, MaxRequestsInFlight: maxReaders, Timeout: 10 * time.Second})
-}
 
 // PublicError reports that an address is reachable from other machines, which was not requested.
 type PublicError struct{ Addr string }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,6 +45,7 @@ type Set struct {
 	asked    *asked
 	frozen   *freezes
 	sinks    *names
+	remote   atomic.Pointer[prometheus.GathererFunc] // nil: there is no other process with a pool
 
 	commitSeconds prometheus.Histogram
 	walRecords    prometheus.Counter

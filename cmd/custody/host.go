@@ -5,6 +5,7 @@ import (
 
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
+	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/service"
 )
@@ -32,7 +33,11 @@ func (c hostCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return hostd.Daemon{Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Max: int(c.Max), Notice: a.Say, Ready: service.Ready}.Serve(a.ctx)
+	d := hostd.Daemon{
+		Home: h, Templates: templates, Socket: c.Socket, User: c.User, Idle: c.Warm, Max: int(c.Max), Notice: a.Say, Ready: service.Ready,
+		Meters: hostmetrics.New(version()), Log: a.Log,
+	}
+	return d.Serve(a.ctx)
 }
 
 // opener returns what opens the host's state if custody host has the key; nil: this process has it.

@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/custody-project/custody/hostd"
 )
@@ -26,15 +28,17 @@ type separated struct {
 	*served
 	root *door // the administrator
 	host *exec.Cmd
+	// flags are further ones of custody host.
+	flags []string
 }
 
-// newSeparated starts custody host, and custody serve as another user.
+// newSeparated starts custody host, with these flags in addition, and custody serve as another user.
 //
 //	user (someone) --custody.sock--> custody serve (servant) --host.sock--> custody host (root)
-func newSeparated(t *testing.T) *separated {
+func newSeparated(t *testing.T, flags ...string) *separated {
 	t.Helper()
 	dir := publicDir(t)
-	s := &separated{root: newGVisorDoor(t)}
+	s := &separated{root: newGVisorDoor(t), flags: flags}
 	home := filepath.Join(dir, "host")
 	if err := os.Rename(s.root.home, home); err != nil {
 		t.Fatal(err)
@@ -62,7 +66,7 @@ func newSeparated(t *testing.T) *separated {
 // startHost starts custody host.
 func (s *separated) startHost(socket string) {
 	s.root.Helper()
-	s.host = s.root.command("host", "--socket", socket, "--user", servantIs)
+	s.host = s.root.command(append([]string{"host", "--socket", socket, "--user", servantIs}, s.flags...)...)
 	s.host.Stderr = os.Stderr
 	host := s.host
 	s.root.start(host)
@@ -120,6 +124,44 @@ func TestSeparatedKilled(t *testing.T) {
 			s.admin.verified(runs[0].ID)
 		})
 	}
+}
+
+// TestWarmKilled: when custody host, which keeps warm sandboxes, is killed at any moment of a run, the client gets an answer, nothing of the
+// sandboxes is left, and each record is closed.
+func TestWarmKilled(t *testing.T) {
+	t.Parallel()
+	s := newSeparated(t, "--warm", "2")
+	s.user.must(0, "run", "-q", "--", "true") // the pool begins
+	left := map[int]child{}
+	for moment := range 8 {
+		cmd := s.user.command("run", "-q", "--", "sh", "-c", "sleep 0.3")
+		s.user.start(cmd)
+		time.Sleep(time.Duration(moment) * 150 * time.Millisecond)
+		for _, c := range below(s.host.Process.Pid) {
+			left[c.pid] = c
+		}
+		s.host.Process.Kill()
+		s.host.Wait()
+		cmd.Wait()
+		s.startHost(strings.TrimPrefix(s.admin.env[0], hostd.SocketEnv+"="))
+	}
+	s.user.must(0, "run", "-q", "--", "true") // and closes what is left
+	for _, r := range s.admin.runs() {
+		if r.Status != "sealed" && r.Status != "interrupted" {
+			t.Errorf("the run %s is %s", r.ID, r.Status)
+		}
+		s.admin.verified(r.ID)
+	}
+	s.host.Process.Signal(syscall.SIGTERM) // it has warm sandboxes again
+	s.host.Wait()
+	eventually(t, "detached: the disks", func() bool { // the kernel does it a moment after their last user has ended
+		files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		return !slices.ContainsFunc(files, func(name string) bool {
+			file, _ := os.ReadFile(name)
+			return strings.HasPrefix(string(file), s.root.home+"/")
+		})
+	})
+	s.root.nothingLeft(left)
 }
 
 // TestSeparated: no process of the service that runs as root parses what a guest, the network or a client sends, and none of the others has

@@ -24,14 +24,15 @@ import (
 )
 
 type serveCmd struct {
-	File   string        `arg:"" optional:"" help:"The file of a bundle, or - for standard input: serve only this bundle."`
-	Key    []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
-	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
-	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
-	Link   time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
-	Socket string        `placeholder:"PATH" help:"Carry out the runs of users who connect to this unix socket; it needs root, or custody host."`
-	Group  string        `default:"custody" placeholder:"NAME" help:"The group whose members can connect to the socket."`
-	Show   string        `name:"run" predictor:"run" placeholder:"RUN" help:"Make the printed link open this run (or last)."`
+	File    string        `arg:"" optional:"" help:"The file of a bundle, or - for standard input: serve only this bundle."`
+	Key     []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
+	Listen  string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
+	Idle    time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
+	Link    time.Duration `name:"link-for" default:"10m" help:"Lifetime of the printed link, which works once."`
+	Socket  string        `placeholder:"PATH" help:"Carry out the runs of users who connect to this unix socket; it needs root, or custody host."`
+	Group   string        `default:"custody" placeholder:"NAME" help:"The group whose members can connect to the socket."`
+	Metrics string        `placeholder:"ADDRESS" help:"Serve Prometheus metrics of the service's runs there, and those of the warm sandboxes of custody host."`
+	Show    string        `name:"run" predictor:"run" placeholder:"RUN" help:"Make the printed link open this run (or last)."`
 }
 
 func (c serveCmd) Run(a *app) error {
@@ -81,9 +82,18 @@ func (c serveCmd) Run(a *app) error {
 	}
 	commands := &command.Server{Dir: h.Dir, Open: a.opener(), Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
 	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
+	meters, err := a.meter(c.Metrics)
+	if err != nil {
+		return err
+	}
+	defer a.Close(meters)
+	if meters != nil {
+		users.Meters = meters
+	}
 	if c := a.privileged(); c != nil {
 		defer c.Close()
 		users.Sandboxes = c
+		meters.Remote(c.Metrics)
 	}
 	return errors.Join(users.Beside(a.ctx, socket, page), log.Close())
 }

@@ -24,6 +24,9 @@ type Meters struct {
 	stop context.CancelFunc
 }
 
+// New returns metrics that are not served, but read with PoolText.
+func New(version string) *Meters { return &Meters{Set: metrics.New(version), stop: func() {}} }
+
 // Serve serves the metrics of this process at address until Close, which the caller must call. It returns nil if address
 // is empty. version is that of the program. failed is called with an error that ends the service early.
 func Serve(ctx context.Context, address, version string, failed func(error)) (*Meters, error) {
@@ -99,6 +102,13 @@ func (m *Meters) Pool(opt *pool.Options, stats func() pool.Stats) {
 		s := stats()
 		return s.Idle, s.Leased, s.Making, s.Ending
 	})
+}
+
+// Remote adds the metrics of the pool of another process, see metrics.Set.
+func (m *Meters) Remote(text func(context.Context) ([]byte, error)) {
+	if m != nil {
+		m.Set.Remote(text)
+	}
 }
 
 func texts[T ~string](values []T) (all []string) {

@@ -84,6 +84,9 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 		"-O", "^resize_inode,^metadata_csum", "-J", "size=8", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp.Name())
 	mkfs.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin"}
 	if out, err := mkfs.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "No space left on device") { // the caller can wait for room
+			err = unix.ENOSPC
+		}
 		return nil, fmt.Errorf("mkfs.ext4 (package e2fsprogs): %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	// mkfs writes megabytes of zeros, which every run would copy: make holes of them.
