@@ -9,6 +9,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	keys "github.com/custody-project/custody/audit/proof/hostkey/remote"
 	"github.com/custody-project/custody/host"
@@ -79,7 +82,7 @@ func (c *Client) keyConn(ctx context.Context) (*privsep.Conn, error) {
 			return c.keys, nil
 		}
 	}
-	conn, err := c.connect(nil)
+	conn, err := c.connect(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +114,8 @@ func (c *Client) Close() error {
 }
 
 // connect connects to the Server, which ends the connection of a process that does not answer.
-func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, error) {
-	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.socket, Net: "unixpacket"})
+func (c *Client) connect(ctx context.Context, handlers map[string]privsep.Handler) (*privsep.Conn, error) {
+	socket, err := c.dial(ctx)
 	if err != nil {
 		return nil, &unreachableError{err}
 	}
@@ -121,6 +124,26 @@ func (c *Client) connect(handlers map[string]privsep.Handler) (*privsep.Conn, er
 	conn := privsep.New(socket, all)
 	conn.Kinds = kinds
 	return conn, nil
+}
+
+// The Server's queue of connections can be full while many begin: dial tries again after dialAgain, for dialTime.
+const (
+	dialAgain = 20 * time.Millisecond
+	dialTime  = 30 * time.Second
+)
+
+func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
+	for began := time.Now(); ; {
+		socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.socket, Net: "unixpacket"})
+		if !errors.Is(err, unix.EAGAIN) || time.Since(began) > dialTime {
+			return socket, err
+		}
+		select {
+		case <-time.After(dialAgain):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // unreachableError means that no connection can be made.
@@ -144,7 +167,7 @@ func (e *unreachableError) Hint() string {
 
 // Open implements Opener.
 func (c *Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
-	conn, err := c.connect(map[string]privsep.Handler{
+	conn, err := c.connect(ctx, map[string]privsep.Handler{
 		callNotice:   handle(func(_ context.Context, text string) (any, error) { e.Notice(text); return none{}, nil }),
 		callProgress: handle(func(_ context.Context, text string) (any, error) { e.Progress(text); return none{}, nil }),
 		callStalled:  handle(func(_ context.Context, text string) (any, error) { e.Stalled(errors.New(text)); return none{}, nil }),
@@ -163,7 +186,7 @@ func (c *Client) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, De
 
 // Reopen implements Opener.
 func (c *Client) Reopen(ctx context.Context, run string) (worker.Sandbox, error) {
-	conn, err := c.connect(nil)
+	conn, err := c.connect(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

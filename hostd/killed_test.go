@@ -149,6 +149,7 @@ func TestKilled(t *testing.T) {
 			return hostd.NewQueue(w, live)
 		}})
 		register(t, r.home, shop)
+		check(t, r.useOnce(t)) // the isolation is probed
 		ctx, stop := context.WithCancel(t.Context())
 		var killing, all sync.WaitGroup
 		var killed map[string]int
@@ -168,7 +169,7 @@ func TestKilled(t *testing.T) {
 		stop()
 		killing.Wait()
 		t.Logf("%d runs ended as usual, %d failed, %d had no warm sandbox; %d sandboxes; killed: %v", ended.Load(), failed.Load(), r.cold.Load(), len(w.all), killed)
-		if ended.Load()+failed.Load() != callers || ended.Load() == 0 || r.cold.Load() == callers || len(killed) < 4 {
+		if ended.Load()+failed.Load() != callers || ended.Load() == 0 || r.cold.Load() > callers || len(killed) < 4 {
 			t.Error("the test does not see what it is for")
 		}
 		if n := r.closed(t); n < int(ended.Load()) {

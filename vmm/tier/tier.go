@@ -164,7 +164,11 @@ func (p Picker) try(ctx context.Context, c Candidate) (Driver, error) {
 		return d, v.err()
 	}
 	found := verdict{verdictKey: now, Time: time.Now()}
-	if err := p.probe(ctx, c.Tier, d); err != nil {
+	err = p.probe(ctx, c.Tier, d)
+	if err != nil && !errors.Is(err, errSlow) && ctx.Err() == nil { // its process can have been killed: the verdict stays for long
+		err = p.probe(ctx, c.Tier, d)
+	}
+	if err != nil {
 		found.Reason, found.Slow = err.Error(), errors.Is(err, errSlow)
 	}
 	found.Works = found.Reason == ""

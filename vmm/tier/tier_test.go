@@ -132,7 +132,7 @@ func TestVerdictIsKept(t *testing.T) {
 	d.fails = errors.New("broken")
 	probes(0, "it worked once")
 	p.Limit++
-	probes(1, "another limit")
+	probes(2, "another limit, and a failure that is confirmed")
 	probes(0, "it fails as before")
 	aged := func(age time.Duration) {
 		t.Helper()
