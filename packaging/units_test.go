@@ -64,6 +64,21 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestDriversLoaded: systemd ignores a driver in DeviceAllow= that is not loaded when the unit starts, so its module is loaded before.
+func TestDriversLoaded(t *testing.T) {
+	const unit = "custody-host.service"
+	wants, after := settings(t, unit, "Wants"), settings(t, unit, "After")
+	for _, word := range settings(t, unit, "DeviceAllow") {
+		driver, ok := strings.CutPrefix(word, "block-")
+		if !ok {
+			continue
+		}
+		if load := "modprobe@" + driver + ".service"; !slices.Contains(wants, load) || !slices.Contains(after, load) {
+			t.Errorf("DeviceAllow has %s: add %s to Wants= and After=", word, load)
+		}
+	}
+}
+
 // TestExposure: operations.md states the exposure level that `systemd-analyze security` computes.
 func TestExposure(t *testing.T) {
 	needSystemd(t)
