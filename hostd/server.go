@@ -45,7 +45,7 @@ func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	within, cancel := context.WithCancel(ctx) // done later than ctx, which l's end follows
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer cancel()
@@ -77,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 		case slots <- struct{}{}:
 			serving.Go(func() {
 				defer func() { <-slots }()
-				s.serve(ctx, c)
+				s.serve(within, c)
 			})
 		default:
 			s.Notice(fmt.Sprintf("a connection is refused: there are %d", s.Max))
