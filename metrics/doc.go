@@ -37,8 +37,12 @@
 //	custody_pool_failures_total                  counter    warm sandboxes that could not be made
 //	custody_pool_destroyed_total{cause}          counter    sandboxes that the pool destroyed
 //	custody_pool_sandboxes{state}                gauge      sandboxes of the pool: idle, leased, making, ending
+//	custody_service_connections                  gauge      open connections of users of the service
+//	custody_service_runs_total{result}           counter    runs that users asked for
+//	custody_service_refused_total{reason}        counter    connections and requests of users that were refused
 //
-// Those of a pool are there only in a process that has one, and in custody serve, which asks custody host for them.
+// Those of a service are there only in custody serve. Those of a pool are there only in a process that has one, and in custody serve, which asks
+// custody host for them.
 // In addition there are the metrics of the Prometheus client for the process (process_*)
 // and for Go (go_*).
 package metrics

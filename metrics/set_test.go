@@ -79,6 +79,12 @@ func used() *metrics.Set {
 	p.Fail()
 	p.Destroy("used")
 	p.Destroy("of a caller's making")
+	c := s.Service([]string{"succeeded"}, []string{"request"})
+	c.Connect()
+	c.Connect()()
+	c.Run("succeeded")
+	c.Run("of a caller's making")
+	c.Refuse("of a caller's making")
 	return s
 }
 
@@ -92,6 +98,8 @@ func TestValues(t *testing.T) {
 		`custody_ingested_records_total 100`,
 		`custody_refused_segments_total{reason="conflict"} 1`, `custody_refused_segments_total{reason="other"} 1`,
 		`custody_refused_segments_total{reason="malformed"} 0`,
+		`custody_service_connections 1`, `custody_service_runs_total{result="succeeded"} 1`, `custody_service_runs_total{result="other"} 1`,
+		`custody_service_refused_total{reason="request"} 0`, `custody_service_refused_total{reason="other"} 1`,
 		`custody_redactions_total 3`, `custody_freezes_total 1`, `custody_frozen 0`,
 		`custody_queue_depth{queue="recorder"} 7`, `custody_queue_capacity{queue="recorder"} 2048`,
 		`custody_lag_seconds{sink="",stage="store"} 1.5`, `custody_lag_segments{sink="",stage="store"} 3`,

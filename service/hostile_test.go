@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -245,6 +246,35 @@ func TestOneRun(t *testing.T) {
 			t.Errorf("%+v, %v, want %q", o, err, want)
 		}
 		request.Close()
+	}
+}
+
+// TestFirstCall: a client that makes no call in time loses its connection; one that has made a call keeps it.
+func TestFirstCall(t *testing.T) {
+	expired := make(chan func(), 2) // one for each connection
+	path, _ := startServer(t, &Server{after: func(d time.Duration, expire func()) func() bool {
+		if d != 30*time.Second {
+			t.Errorf("the limit is %v", d)
+		}
+		expired <- expire
+		return func() bool { return true }
+	}})
+	silent := dial(t, path)
+	(<-expired)()
+	if n, err := silent.Read(make([]byte, 1)); n > 0 { // it returns when the connection has ended
+		t.Errorf("a silent client got %d bytes: %v", n, err)
+	}
+	c, err := Dial(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	expire := <-expired
+	for range 2 {
+		if _, err := c.Call(t.Context(), callCancel, cancelCall{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		expire()
 	}
 }
 

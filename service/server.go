@@ -19,6 +19,7 @@ type Server struct {
 	Open    func() (*host.Host, error) // opens the host's state for one run
 	Version string                     // of the program, for the record
 	Meters  run.Meters
+	Meter   Meter // nil: nothing is counted
 	// Sandboxes makes the sandboxes of runs; nil: this process does, as root.
 	Sandboxes run.Sandboxes
 	// Notice and Problem get what the administrator should know. They may be called concurrently.
@@ -30,8 +31,9 @@ type Server struct {
 	Clients, Runs Limit
 
 	clients, runs *count
-	removing      sync.WaitGroup // removes the sandboxes of runs that have ended; each counts as a run
-	ended         chan struct{}  // has an element if a run has ended, and what is not retained is to be deleted
+	removing      sync.WaitGroup                                 // removes the sandboxes of runs that have ended; each counts as a run
+	after         func(time.Duration, func()) (stop func() bool) // nil: time.AfterFunc
+	ended         chan struct{}                                  // has an element if a run has ended, and what is not retained is to be deleted
 }
 
 // The default limits.
@@ -52,6 +54,12 @@ const (
 func (s *Server) Serve(ctx context.Context, l *privsep.Listener) error {
 	s.clients, s.runs = newCount(cmp.Or(s.Clients, defaultClients)), newCount(cmp.Or(s.Runs, defaultRuns))
 	s.ended = make(chan struct{}, 1)
+	if s.Meter == nil {
+		s.Meter = unmetered{}
+	}
+	if s.after == nil {
+		s.after = func(d time.Duration, do func()) func() bool { return time.AfterFunc(d, do).Stop }
+	}
 	closed := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { closed <- l.Close() })
 	var own sync.WaitGroup
@@ -101,6 +109,7 @@ func (s *Server) accept(ctx context.Context, l *privsep.Listener) error {
 		}
 		peer, err := privsep.PeerOf(c)
 		if err != nil || !s.clients.add(peer.UID) {
+			s.Meter.Refuse(tooManyClients)
 			s.Notice(fmt.Sprintf("%v was turned away: there are too many clients, or too many of this user", peer))
 			c.Close()
 			continue
@@ -114,13 +123,14 @@ func (s *Server) accept(ctx context.Context, l *privsep.Listener) error {
 
 // serve serves one client until it has gone.
 func (s *Server) serve(ctx context.Context, c *net.UnixConn, peer privsep.Peer) {
+	defer s.Meter.Connect()()
 	client := newSession(s, peer)
 	client.conn = privsep.New(c, client.handlers())
-	idle := time.AfterFunc(firstCall, client.expire)
-	defer idle.Stop()
+	defer s.after(firstCall, client.expire)()
 	stop := context.AfterFunc(ctx, client.end)
 	defer stop()
 	if err := client.conn.Run(context.WithoutCancel(ctx)); err != nil {
+		s.Meter.Refuse(violation)
 		s.Notice(fmt.Sprintf("%v lost its connection: %v", peer, err))
 	}
 }

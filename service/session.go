@@ -69,6 +69,7 @@ func (s *session) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.called {
+		s.server.Meter.Refuse(silent)
 		s.conn.Close()
 	}
 }
@@ -98,6 +99,7 @@ func (s *session) begin(ctx context.Context) (context.Context, func(), error) {
 	case s.ran:
 		return nil, nil, errors.New("a connection is for one run")
 	case !s.server.runs.add(s.peer.UID):
+		s.server.Meter.Refuse(tooManyRuns)
 		return nil, nil, &Failure{"the service carries out as many runs as it may, in all or for you", "try again when one of them has ended"}
 	}
 	s.ran, s.running = true, true
@@ -122,6 +124,7 @@ func (s *session) done() {
 func (s *session) run(ctx context.Context, _ []byte, files []*os.File) (any, []*os.File, error) {
 	r, err := readRequest(files)
 	if err != nil {
+		s.server.Meter.Refuse(badRequest)
 		return nil, nil, err
 	}
 	ctx, done, err := s.begin(ctx)
@@ -129,6 +132,7 @@ func (s *session) run(ctx context.Context, _ []byte, files []*os.File) (any, []*
 		return outcomeOf(run.Result{}, err), nil, nil
 	}
 	job, res, err := s.carryOut(ctx, r)
+	s.server.Meter.Run(resultOf(res, err))
 	s.server.removing.Go(func() { // the client does not wait for that
 		defer done()
 		if job != nil {

@@ -39,6 +39,8 @@ func (c serveCmd) Run(a *app) error {
 	switch {
 	case c.File != "":
 		return c.bundle(a)
+	case c.Metrics != "" && c.Socket == "" && !service.Inherits(os.Getenv):
+		return command.Usage(errors.New("--metrics: these are metrics of the runs of users: give --socket"))
 	case len(c.Key) > 0:
 		return command.Usage(errors.New("--key is for the file of a bundle"))
 	}
@@ -80,16 +82,15 @@ func (c serveCmd) Run(a *app) error {
 	if socket == nil {
 		return errors.Join(page(a.ctx), log.Close())
 	}
-	commands := &command.Server{Dir: h.Dir, Open: a.opener(), Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
-	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
 	meters, err := a.meter(c.Metrics)
 	if err != nil {
-		return err
+		return errors.Join(err, l.Close(), log.Close())
 	}
 	defer a.Close(meters)
-	if meters != nil {
-		users.Meters = meters
-	}
+	commands := &command.Server{Dir: h.Dir, Open: a.opener(), Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
+	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
+	meters.Service(users)
+	meters.Spool(h)
 	if c := a.privileged(); c != nil {
 		defer c.Close()
 		users.Sandboxes = c

@@ -1,5 +1,5 @@
 // Package hostmetrics connects the metrics of a process with the parts of a host that it measures: the log's spool,
-// an ingester, exporters, the pool of warm sandboxes.
+// an ingester, exporters, the pool of warm sandboxes, the service for users.
 package hostmetrics
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/metrics"
 	"github.com/custody-project/custody/pool"
+	"github.com/custody-project/custody/service"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
 )
@@ -109,6 +110,14 @@ func (m *Meters) Remote(text func(context.Context) ([]byte, error)) {
 	if m != nil {
 		m.Set.Remote(text)
 	}
+}
+
+// Service sets the meters of the service that carries out runs for users. A process has at most one service.
+func (m *Meters) Service(s *service.Server) {
+	if m == nil {
+		return
+	}
+	s.Meters, s.Meter = m, m.Set.Service(service.Results(), service.Reasons())
 }
 
 func texts[T ~string](values []T) (all []string) {

@@ -19,6 +19,7 @@ import (
 	"github.com/custody-project/custody/metrics"
 	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/pool"
+	"github.com/custody-project/custody/service"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
 )
@@ -97,6 +98,7 @@ func TestNone(t *testing.T) {
 		t.Error("an ingester is measured")
 	}
 	m.Pool(&pool.Options{}, nil)
+	m.Service(&service.Server{})
 	m.Exporters(t.Context(), make([]host.Exporter, 1))
 	if err := m.Close(); err != nil {
 		t.Error(err)
@@ -194,4 +196,54 @@ func TestHost(t *testing.T) {
 		t.Error("nothing was exported")
 	}
 	want(t, scraped(t, address), exported, `custody_lag_segments{sink="siem",stage="export"} 0`, `custody_lag_seconds{sink="siem",stage="export"} 0`)
+}
+
+// TestService: connections, runs and refusals of a service are counted.
+func TestService(t *testing.T) {
+	m, address := served(t)
+	s := &service.Server{
+		Open:   func() (*host.Host, error) { return nil, errors.New("no runs here") },
+		Notice: func(string) {}, Problem: func(error) {},
+	}
+	m.Service(s)
+	socket := filepath.Join(t.TempDir(), "socket")
+	l, err := service.Listen(t.Context(), func(string) string { return "" }, socket, "root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	ask := func(r service.Request) {
+		if _, err := service.Run(t.Context(), socket, r, service.User{}); err == nil {
+			t.Error("a run began")
+		}
+	}
+	reaches := func(line string) {
+		for !strings.Contains(scraped(t, address), "\n"+line+"\n") {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ask(service.Request{Command: []string{"true"}})
+	ask(service.Request{Command: []string{"\x00"}})
+	want(t, scraped(t, address), `custody_service_runs_total{result="not_begun"} 1`, `custody_service_runs_total{result="succeeded"} 0`,
+		`custody_service_refused_total{reason="request"} 1`, `custody_service_refused_total{reason="protocol"} 0`)
+	reaches(`custody_service_connections 0`)
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	reaches(`custody_service_connections 1`)
+	if _, err := c.Write([]byte("garbage")); err != nil {
+		t.Fatal(err)
+	}
+	reaches(`custody_service_connections 0`)
+	want(t, scraped(t, address), `custody_service_refused_total{reason="protocol"} 1`)
 }
