@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/privsep"
 )
 
 const (
@@ -136,24 +138,13 @@ func dialOwned(ctx context.Context, fd int, path string, uid int) (net.Conn, err
 	if err != nil {
 		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
-	cred, err := peerOf(conn)
-	if err == nil && int(cred.Uid) != uid {
-		err = fmt.Errorf("the socket belongs to a process of uid %d, expected %d", cred.Uid, uid)
+	peer, err := privsep.PeerOf(conn.(*net.UnixConn))
+	if err == nil && peer.UID != uid {
+		err = fmt.Errorf("the socket belongs to a process of uid %d, expected %d", peer.UID, uid)
 	}
 	if err != nil {
 		conn.Close()
 		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	return conn, nil
-}
-
-// peerOf returns the credentials with which the other end of a unix socket listens.
-func peerOf(conn net.Conn) (*unix.Ucred, error) {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return cred, errors.Join(ctlErr, err)
 }

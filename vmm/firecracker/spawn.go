@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/confine"
 	"github.com/custody-project/custody/vmm/remote"
@@ -242,11 +243,8 @@ func (s *spawned) pid(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	cred, err := peerOf(conn)
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Pid), nil
+	peer, err := privsep.PeerOf(conn.(*net.UnixConn))
+	return peer.PID, err
 }
 
 // Saved implements fcProcess.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/privsep"
 )
 
 // sendBuffer is the size in bytes of the peer's send buffer. A message that does not fit is never sent.
@@ -24,23 +26,16 @@ func Enlarge(conn *net.UnixConn) error {
 }
 
 func enlarge(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := privsep.PeerOf(conn)
 	if err != nil {
 		return err
 	}
-	var peer *unix.Ucred
-	var peerErr error
-	if err := raw.Control(func(fd uintptr) {
-		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil || peerErr != nil {
-		return errors.Join(err, peerErr)
-	}
-	process, err := unix.PidfdOpen(int(peer.Pid), 0)
+	process, err := unix.PidfdOpen(peer.PID, 0)
 	if err != nil {
 		return fmt.Errorf("open the peer's process: %w", err)
 	}
 	defer unix.Close(process)
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", peer.Pid))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", peer.PID))
 	if err != nil {
 		return err
 	}
