@@ -65,7 +65,7 @@ func TestErrorsCross(t *testing.T) {
 	}
 }
 
-// TestUnreachable: without custody host an error says what to do.
+// TestUnreachable: without custody host an error names the remedy.
 func TestUnreachable(t *testing.T) {
 	_, _, err := hostd.NewClient(filepath.Join(t.TempDir(), "none")).Open(t.Context(), hostd.Spec{}, hostd.Events{})
 	if err == nil || !strings.Contains(remedy.Of(err), "systemctl status custody-host") {

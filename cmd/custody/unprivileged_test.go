@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestUnprivileged: on a host with a service an ordinary user gets from each command the result, or an error that says what to do.
+// TestUnprivileged: on a host with a service an ordinary user gets from each command the result, or an error that names the remedy.
 func TestUnprivileged(t *testing.T) {
 	s, runs := newServedRecords(t)
 	run := runs[0]
