@@ -23,8 +23,11 @@ func (a *annotator) complete(ev *audit.Event) {
 	if s := a.step.Load(); s != nil {
 		ev.Step = *s
 	}
-	if ev.Flow != nil {
-		a.attempts.fill(ev.Flow)
+	if ev.Flow == nil {
+		return
+	}
+	if step := a.attempts.fill(ev.Flow); ev.Step == "" { // several steps run
+		ev.Step = step
 	}
 }
 

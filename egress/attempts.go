@@ -29,6 +29,7 @@ type process struct {
 	id     string
 	pid    int
 	parent string
+	step   string
 }
 
 func newAttempts() *attempts {
@@ -39,26 +40,28 @@ func newAttempts() *attempts {
 	return &attempts{known}
 }
 
-// note stores an attempt that the sensor reported.
-func (a *attempts) note(f *audit.Flow) {
+// note stores an attempt of a step that the sensor reported.
+func (a *attempts) note(step string, f *audit.Flow) {
 	if f.State != audit.FlowAttempt || f.SrcPort == 0 {
 		return
 	}
 	if key, ok := endpointsOf(f); ok {
-		a.known.Add(key, process{f.Proc, f.PID, f.Parent})
+		a.known.Add(key, process{f.Proc, f.PID, f.Parent, step})
 	}
 }
 
-// fill sets the process of a flow, if the sensor has reported it.
-func (a *attempts) fill(f *audit.Flow) {
+// fill sets the process of a flow, if the sensor has reported it, and returns the process's step.
+func (a *attempts) fill(f *audit.Flow) (step string) {
 	if f.Proc != "" {
-		return
+		return ""
 	}
 	if key, ok := endpointsOf(f); ok {
 		if p, ok := a.known.Get(key); ok {
 			f.Proc, f.PID, f.Parent = p.id, p.pid, p.parent
+			return p.step
 		}
 	}
+	return ""
 }
 
 func endpointsOf(f *audit.Flow) (endpoints, bool) {

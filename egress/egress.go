@@ -137,11 +137,11 @@ func (n *Network) Trust() []byte {
 	return n.authority.PEM()
 }
 
-// Step sets the step of the events that are recorded from now on; empty for none.
+// Step sets the step of the events that are recorded from now on; empty if none runs, or several do.
 func (n *Network) Step(name string) { n.annotator.step.Store(&name) }
 
-// Attempted stores a connection attempt that the guest's sensor reported.
-func (n *Network) Attempted(f *audit.Flow) { n.annotator.attempts.note(f) }
+// Attempted stores a connection attempt of a step that the guest's sensor reported.
+func (n *Network) Attempted(step string, f *audit.Flow) { n.annotator.attempts.note(step, f) }
 
 // Executed takes an exec event of the guest's sensor, and adds the LLM API call that requested it.
 func (n *Network) Executed(x *audit.Exec) {

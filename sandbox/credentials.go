@@ -27,7 +27,7 @@ const (
 	wipeTime = 5 * time.Second
 )
 
-// credentials mints and delivers the credentials of the current step, renews them while the guest proves that the step runs,
+// credentials mints and delivers the credentials of steps, renews them while the guest proves that the step runs,
 // and removes them from the guest.
 type credentials struct {
 	issuer  Secrets // nil: steps cannot have secrets
@@ -37,8 +37,8 @@ type credentials struct {
 
 	delivered delivered
 
-	wiping sync.Mutex       // guards wiped; held during a wipe
-	wiped  *channel.Process // the last process whose secrets have been removed
+	wiping sync.Mutex                // guards wiped; held during a wipe
+	wiped  map[*channel.Process]bool // processes that run and whose secrets have been removed
 }
 
 // bind mints the step's secrets. It returns nil for a step without secrets.
@@ -74,36 +74,43 @@ func (c *credentials) deliver(ctx context.Context, step string, lease *secrets.L
 	return list, err
 }
 
-// delivered lists, for the latest step with secrets, which secrets each file contains. The zero value is empty.
+// delivered lists which secrets each file of the running steps contains. The zero value is empty.
 type delivered struct {
-	mu    sync.Mutex // guards step and files
-	step  string
-	files map[string][]string // names by path
+	mu    sync.Mutex                     // guards steps
+	steps map[string]map[string][]string // names by step and path
 }
 
-// set replaces the list with the items of a step.
+// set sets the list of a step.
 func (d *delivered) set(step string, items []secrets.Item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.step, d.files = step, map[string][]string{}
+	if d.steps == nil {
+		d.steps = map[string]map[string][]string{}
+	}
+	files := map[string][]string{}
+	d.steps[step] = files
 	for _, i := range items {
 		if i.File != "" {
-			d.files[channel.SecretsDir+"/"+i.File] = []string{i.Name}
+			files[channel.SecretsDir+"/"+i.File] = []string{i.Name}
 		}
 		if i.Env != "" {
-			d.files[channel.SecretsEnvFile] = append(d.files[channel.SecretsEnvFile], i.Name)
+			files[channel.SecretsEnvFile] = append(files[channel.SecretsEnvFile], i.Name)
 		}
 	}
+}
+
+// forget removes the list of a step.
+func (d *delivered) forget(step string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.steps, step)
 }
 
 // names returns the names of the secrets that the file at this path contains for a step.
 func (d *delivered) names(step, path string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if step == "" || step != d.step {
-		return nil
-	}
-	return d.files[path]
+	return d.steps[step][path]
 }
 
 // keep renews the step's credentials until the step ends. Before each renewal the guest must prove that the step
@@ -144,7 +151,7 @@ func prove(ctx context.Context, proc *channel.Process) error {
 func (c *credentials) wipe(ctx context.Context, proc *channel.Process) {
 	c.wiping.Lock()
 	defer c.wiping.Unlock()
-	if c.wiped == proc {
+	if c.wiped[proc] {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, wipeTime)
@@ -153,7 +160,18 @@ func (c *credentials) wipe(ctx context.Context, proc *channel.Process) {
 		c.notice("the step's secrets could not be removed from the sandbox: " + err.Error())
 		return
 	}
-	c.wiped = proc
+	if c.wiped == nil {
+		c.wiped = map[*channel.Process]bool{}
+	}
+	c.wiped[proc] = true
+}
+
+// ended is called when a step's process has ended.
+func (c *credentials) ended(step string, proc *channel.Process) {
+	c.delivered.forget(step)
+	c.wiping.Lock()
+	defer c.wiping.Unlock()
+	delete(c.wiped, proc)
 }
 
 // disarm revokes all credentials and removes them from the guest.
@@ -168,10 +186,12 @@ func (c *credentials) disarm(ctx context.Context, reason string) error {
 	return nil
 }
 
-// clear removes the current step's secrets from the guest, unless the guest is frozen.
+// clear removes the secrets of the steps that run from the guest, unless the guest is frozen.
 func (c *credentials) clear(ctx context.Context) {
-	if proc := c.running.current(); proc != nil && !c.holds.frozen() {
-		c.wipe(ctx, proc)
+	for _, proc := range c.running.all() {
+		if !c.holds.frozen() {
+			c.wipe(ctx, proc)
+		}
 	}
 }
 

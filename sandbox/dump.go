@@ -35,7 +35,7 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 		return err
 	}
 	if endStep {
-		if err := s.endStep(ctx); err != nil {
+		if err := s.endSteps(ctx); err != nil {
 			return err
 		}
 	}
@@ -65,16 +65,17 @@ func (s *Sandbox) drain(ctx context.Context) {
 	s.guest.Drain(ctx)
 }
 
-func (s *Sandbox) endStep(ctx context.Context) error {
-	proc := s.running.current()
-	if proc == nil {
-		return nil
+// endSteps kills the commands that run.
+func (s *Sandbox) endSteps(ctx context.Context) error {
+	for _, proc := range s.running.all() {
+		if err := proc.Signal(ctx, syscall.SIGKILL); err != nil {
+			return err
+		}
+		if _, err := proc.Wait(ctx); err != nil {
+			return err
+		}
 	}
-	if err := proc.Signal(ctx, syscall.SIGKILL); err != nil {
-		return err
-	}
-	_, err := proc.Wait(ctx)
-	return err
+	return nil
 }
 
 // image is the memory of a VM.

@@ -15,7 +15,7 @@ import (
 func (s *Sandbox) observe(ctx context.Context, ev *audit.Event) error {
 	s.procs.note(ev)
 	if ev.Flow != nil {
-		s.parts.Network.Attempted(ev.Flow)
+		s.parts.Network.Attempted(ev.Step, ev.Flow)
 	}
 	if ev.File != nil && ev.File.Op == audit.FileRead {
 		ev.File.Secrets = s.credentials.delivered.names(ev.Step, string(ev.File.Path))

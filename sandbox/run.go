@@ -14,10 +14,12 @@ import (
 // Plan is a run from its first step to its last.
 type Plan struct {
 	Steps []Step
-	In    In
-	Out   Out
-	Time  time.Duration
-	Waits []Wait // the times in which the record could not be written before the run began
+	// Session, if set, is run in place of Steps.
+	Session Session
+	In      In
+	Out     Out
+	Time    time.Duration
+	Waits   []Wait // the times in which the record could not be written before the run began
 	// Facts are the fields of the run's first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
 	// Review is called after the VM has ended and before the run's end is recorded. It can record
@@ -159,7 +161,7 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, start func(con
 		opening.Wait()
 		return unopened
 	}
-	return sb.steps(ctx, plan, opened)
+	return sb.perform(ctx, plan, opened)
 }
 
 // recordStart records the start of the run, and returns when it is durable.
@@ -184,7 +186,7 @@ func recordStart(ctx context.Context, r Recorder, plan Plan) error {
 	return r.Sync(ctx, seq)
 }
 
-func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (res Result, err error) {
+func (s *Sandbox) perform(ctx context.Context, plan Plan, opened func() error) (res Result, err error) {
 	if err := s.Identify(ctx); err != nil {
 		return res, err
 	}
@@ -195,6 +197,11 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 	if plan.In.Source != nil {
 		if err := files.in(ctx, plan.In); err != nil {
 			return res, s.warm.diagnose(fmt.Errorf("copy %s in: %w", plan.In.Dir, err))
+		}
+	}
+	if plan.Session != nil {
+		if err := s.serve(ctx, plan.Session); err != nil {
+			return res, err
 		}
 	}
 	for _, step := range plan.Steps {

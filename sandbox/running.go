@@ -1,25 +1,64 @@
 package sandbox
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// running is the command of the current step.
+// running are the commands of the steps that run. The zero value is empty.
 type running struct {
-	mu   sync.Mutex       // guards proc
-	proc *channel.Process // nil between steps
+	mu    sync.Mutex // guards procs
+	procs []*channel.Process
 }
 
-func (r *running) current() *channel.Process {
+func (r *running) all() []*channel.Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.proc
+	return slices.Clone(r.procs)
 }
 
-func (r *running) set(p *channel.Process) {
+func (r *running) add(p *channel.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.proc = p
+	r.procs = append(r.procs, p)
+}
+
+func (r *running) remove(p *channel.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.procs = slices.DeleteFunc(r.procs, func(q *channel.Process) bool { return p == q })
+}
+
+// steps are the names of the steps that run. The network's events are of the only one, or of none while several run.
+type steps struct {
+	network Network
+
+	mu    sync.Mutex // guards names, and is held while the network's step is set
+	names []string
+}
+
+func (s *steps) begin(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = append(s.names, name)
+	s.set()
+}
+
+func (s *steps) end(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.names, name); i >= 0 {
+		s.names = slices.Delete(s.names, i, i+1)
+	}
+	s.set()
+}
+
+func (s *steps) set() {
+	only := ""
+	if len(s.names) == 1 {
+		only = s.names[0]
+	}
+	s.network.Step(only)
 }

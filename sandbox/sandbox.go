@@ -32,10 +32,10 @@ type Network interface {
 	Trust() []byte
 	// Begin records the policy and allows the connections that it permits.
 	Begin(ctx context.Context) error
-	// Step sets the step to which later events belong; "": none.
+	// Step sets the step to which later events belong; "": none or several run.
 	Step(name string)
-	// Attempted receives an attempt to connect that the sensor observed.
-	Attempted(f *audit.Flow)
+	// Attempted receives an attempt of a step to connect that the sensor observed.
+	Attempted(step string, f *audit.Flow)
 	// Executed receives an exec that the sensor observed, and adds the LLM API call that requested it.
 	Executed(x *audit.Exec)
 	// End denies all connections and records the end of each flow.
@@ -92,6 +92,7 @@ type Sandbox struct {
 
 	credentials credentials
 	running     running
+	steps       steps
 	observed    observation
 	// turn is held while a step begins, while the run ends, and during a Dump, so that these
 	// exclude each other. It guards over.
@@ -112,7 +113,8 @@ func (w *Warm) Assign(ctx context.Context, p Parts, s Settings, abort context.Ca
 		warm: w, parts: p, settings: s, vm: w.vm, guest: w.guest, closing: make(chan struct{}), abort: abort,
 		holds: newHolds(w.vm, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
-	sb.observed = observation{driver: w.observer, recorder: p.Recorder}
+	sb.observed.driver, sb.observed.recorder = w.observer, p.Recorder
+	sb.steps.network = p.Network
 	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
 	if err := sb.post(ctx, w.started()); err != nil {
 		return nil, err

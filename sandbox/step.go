@@ -22,8 +22,11 @@ type Step struct {
 	Argv []string
 	Env  []string // NAME=VALUE, of Custody and the template
 	// Vars are the step's plain variables, NAME=VALUE. They replace those of Env and are recorded.
-	Vars    []string
-	Dir     string
+	Vars []string
+	Dir  string
+	User string // see channel.Command
+	// Session runs the command concurrently with others, in the cell of the session. Its name is no other step's.
+	Session bool
 	Time    time.Duration // time limit of the step, including freezes; 0: only the run's limit
 	Secrets []string      // names of the secrets that it gets
 	TTY     *channel.Winsize
@@ -61,16 +64,11 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	if err != nil {
 		return channel.Exit{}, err
 	}
-	s.parts.Network.Step(st.Name)
+	s.steps.begin(st.Name)
 	limited, cancel := st.limit(ctx)
-	err = s.observed.beginStep(limited, st.Name)
-	var exit channel.Exit
-	if err == nil {
-		exit, err = s.command(limited, st, lease, started)
-		err = errors.Join(err, s.observed.endStep(context.WithoutCancel(ctx)))
-	}
+	exit, err := s.observedCommand(limited, st, lease, started)
 	cancel()
-	s.parts.Network.Step("")
+	s.steps.end(st.Name)
 	if lease != nil {
 		if err := lease.End(context.WithoutCancel(ctx), "the step has ended"); err != nil {
 			s.parts.Notice("the credentials of step " + st.Name + ": " + err.Error())
@@ -85,6 +83,18 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	// It becomes durable before the next step starts, or with the end of the run.
 	_, recorded := s.parts.Recorder.Post(context.WithoutCancel(ctx), stepEvent(st.Name, end))
 	return exit, errors.Join(err, recorded)
+}
+
+// observedCommand runs a command between the begin and the end of its observation by the host.
+func (s *Sandbox) observedCommand(ctx context.Context, st Step, lease *secrets.Lease, seq uint64) (channel.Exit, error) {
+	began, err := s.observed.beginStep(ctx, st.Name)
+	defer began()
+	if err != nil {
+		return channel.Exit{}, err
+	}
+	exit, err := s.command(ctx, st, lease, seq, began)
+	began()
+	return exit, errors.Join(err, s.observed.endStep(context.WithoutCancel(ctx), st.Name))
 }
 
 // ErrStepTime means that a step reached its own time limit.
@@ -164,10 +174,11 @@ func statusOf(err error) audit.Status {
 	return audit.StatusFailed
 }
 
-func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, started uint64) (channel.Exit, error) {
+// command runs the step's command, whose start has the number seq, and calls began when the guest has started it.
+func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, began func()) (channel.Exit, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY}
+	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY, User: st.User, Session: st.Session}
 	var err error
 	if cmd.Secrets, err = s.credentials.deliver(ctx, st.Name, lease); err != nil {
 		return channel.Exit{}, fmt.Errorf("deliver the step's secrets: %w", err)
@@ -177,14 +188,20 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
 	}
 	proc, err := s.guest.Start(ctx, cmd)
+	if st.Session { // else nothing runs concurrently, and the command has not started yet
+		began()
+	}
 	for _, secret := range cmd.Secrets {
 		clear(secret.Value)
 	}
 	if err != nil {
 		return channel.Exit{}, s.warm.diagnose(fmt.Errorf("start the command: %w", err))
 	}
-	s.running.set(proc)
-	defer s.running.set(nil)
+	s.running.add(proc)
+	defer func() {
+		s.running.remove(proc)
+		s.credentials.ended(st.Name, proc)
+	}()
 	// Output is recorded even after ctx is done: the command wrote it before.
 	keep := context.WithoutCancel(ctx)
 	var outputs sync.WaitGroup
@@ -197,7 +214,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	}
 	unread := make(chan struct{}, 1)
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: started}
+		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: seq}
 		if st.Live {
 			p.screen = s.parts.Redactor.Stream()
 		}

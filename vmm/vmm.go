@@ -119,10 +119,12 @@ type Observer interface {
 	Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error
 	// BeginRun sets the run to which all later events belong. It is called once, before the first step.
 	BeginRun(ctx context.Context, r Observed) error
-	// BeginStep sets the step to which later events belong. Earlier file changes are not reported.
+	// BeginStep names the step whose command the guest starts next; the events of all processes that descend from it belong to it. Several
+	// steps can run concurrently. File changes before the first one are not reported.
 	BeginStep(ctx context.Context, name string) error
-	// EndStep returns when emit has returned for all events before the call.
-	EndStep(ctx context.Context) error
+	// EndStep returns when emit has returned for all events before the call. A file that was changed by no known process is
+	// reported as that step's.
+	EndStep(ctx context.Context, name string) error
 }
 
 // Observed is what an Observer must know about a run.

@@ -7,6 +7,8 @@
 // no_new_privs and a Landlock domain. All cells of a run share the overlay and
 // the network namespace, and run one after the other. A step's secrets are in a
 // tmpfs that only its cell has, and which ends with it.
+//
+// The commands of a session share one cell instead, in which they run concurrently (see session).
 package cell
 
 import (
@@ -21,6 +23,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/guest/channel"
@@ -72,6 +75,8 @@ type Block struct {
 	serial  int
 	closed  bool
 	watcher Watcher
+
+	session lazySession
 }
 
 type prepared struct {
@@ -156,11 +161,11 @@ func (b *Block) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
+	err := b.EndSession()
 	p := <-b.next
 	b.work.Wait()
-	var err error
 	if p.shell != nil {
-		err = p.discard()
+		err = errors.Join(err, p.discard())
 	}
 	unix.Close(b.reaper)
 	unix.Close(b.confine.ruleset)
@@ -168,7 +173,10 @@ func (b *Block) Close() error {
 }
 
 // Start implements channel.Runner.
-func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, error) {
+func (b *Block) Start(ctx context.Context, cmd channel.Command) (channel.Cell, error) {
+	if cmd.Session {
+		return b.startInSession(ctx, cmd)
+	}
 	s := <-b.next
 	if s.err != nil {
 		b.prepare()
@@ -202,15 +210,18 @@ type cell struct {
 
 // start makes the shell's main process execute the command. After an error that process has been reaped.
 func (c *cell) start(cmd channel.Command) error {
+	who, err := c.block.userOf(&cmd)
 	env, secret := environment(cmd)
 	defer erase(secret)
-	err := errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets))
+	if err == nil {
+		err = errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets))
+	}
 	if err == nil && c.watcher != nil && len(cmd.Secrets) > 0 {
 		err = c.watchSecrets()
 	}
 	var p *program
 	if err == nil {
-		p, err = c.shell.commandProgram(cmd, env)
+		p, err = c.shell.commandProgram(cmd, who, env)
 	}
 	if err != nil {
 		c.shell.kill()
@@ -255,7 +266,7 @@ func (c *cell) announce(step string) error {
 }
 
 // commandProgram returns the system calls with which the main process executes the command.
-func (s *shell) commandProgram(cmd channel.Command, env []cstring) (*program, error) {
+func (s *shell) commandProgram(cmd channel.Command, who *user.ExecUser, env []cstring) (*program, error) {
 	p := &program{}
 	if cmd.TTY != nil {
 		name, err := s.openTerminal(*cmd.TTY)
@@ -269,6 +280,9 @@ func (s *shell) commandProgram(cmd channel.Command, env []cstring) (*program, er
 		p.call("open the terminal", unix.SYS_OPENAT, unix.AT_FDCWD, name, unix.O_RDWR)
 		p.call("open the terminal", unix.SYS_DUP, 0)
 		p.call("open the terminal", unix.SYS_DUP, 0)
+	}
+	if who != nil {
+		become(p, who, cmd.TTY != nil)
 	}
 	p.call(enterDir, unix.SYS_CHDIR, directory(cmd))
 	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
@@ -362,6 +376,17 @@ func (c *cell) Alive() bool {
 
 // Wait implements channel.Cell.
 func (c *cell) Wait() channel.Exit {
+	ws := c.waitMain()
+	if c.secret || !c.shell.alone() { // of secrets nothing may be left once the end is reported
+		c.finish()
+	}
+	exit := exitOf(ws)
+	exit.OOM = c.shell.group.count("memory.events", "oom_kill") > 0
+	return exit
+}
+
+// waitMain waits for the main process and reaps it.
+func (c *cell) waitMain() unix.WaitStatus {
 	// The pid stays the main process's until it is reaped, so first wait without reaping.
 	for unix.Waitid(unix.P_PIDFD, c.main.pidfd, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -369,16 +394,14 @@ func (c *cell) Wait() channel.Exit {
 	main := c.main
 	c.main = nil
 	c.mu.Unlock()
-	ws := main.wait()
-	if c.secret || !c.shell.alone() { // of secrets nothing may be left once the end is reported
-		c.finish()
-	}
-	exit := channel.Exit{Code: ws.ExitStatus(), OOM: c.shell.group.count("memory.events", "oom_kill") > 0}
+	return main.wait()
+}
+
+func exitOf(ws unix.WaitStatus) channel.Exit {
 	if ws.Signaled() {
-		exit.Signal = int(ws.Signal())
-		exit.Code = 128 + exit.Signal
+		return channel.Exit{Signal: int(ws.Signal()), Code: 128 + int(ws.Signal())}
 	}
-	return exit
+	return channel.Exit{Code: ws.ExitStatus()}
 }
 
 // finish kills the remaining processes of the step and removes its secrets.

@@ -17,6 +17,8 @@ type pipes struct {
 	stdout, stderr io.ReadCloser
 	theirs         [3]int   // descriptors for the command; -1 once closed
 	tty            *os.File // the terminal's master, nil without one
+	session        *session // see outlive; nil: the streams end with all processes of the command
+	outlived       []*outlived
 }
 
 func openPipes() (pipes, error) {
@@ -48,9 +50,13 @@ func (s *shell) openTerminal(size channel.Winsize) (name string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("open a terminal: %w", err)
 	}
+	session := s.pipes.session
 	s.pipes.closeOurs()
 	f := pollable(master)
 	s.pipes = pipes{stdin: keepOpen{f}, stdout: terminal{f}, theirs: [3]int{-1, -1, -1}, tty: f}
+	if session != nil {
+		s.pipes.outlive(session)
+	}
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return "", fmt.Errorf("unlock the terminal: %w", err)
 	}
@@ -103,10 +109,10 @@ type keepOpen struct{ io.Writer }
 func (keepOpen) Close() error { return nil }
 
 // terminal reads a terminal's master, which returns EIO where a pipe returns an end of file.
-type terminal struct{ *os.File }
+type terminal struct{ io.ReadCloser }
 
 func (t terminal) Read(b []byte) (int, error) {
-	n, err := t.File.Read(b)
+	n, err := t.ReadCloser.Read(b)
 	if err != nil && n == 0 {
 		err = io.EOF
 	}

@@ -25,7 +25,10 @@ import (
 //
 // A step may have copied what it has read anywhere; the kernel
 // zeroes that memory when it is freed (init_on_free).
-const secretsOptions = "size=8m,nr_inodes=256,mode=700"
+const (
+	secretsOptions = "size=8m,nr_inodes=256,mode=700"
+	secretsFlags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+)
 
 // environment returns a command's variables, each followed by a NUL, and
 // those with secrets, to be erased. Secrets take precedence over others with their name.
@@ -84,11 +87,19 @@ func shellFile(all []channel.Secret) []byte {
 	return b
 }
 
-// secretsDir opens the cell's tmpfs as long as its first process lives. It
-// returns -1 when it is not mounted any more. Nothing in the cell can put
+// holder is the process whose mount namespace has the tmpfs.
+func (s *shell) holder() process {
+	if s.own {
+		return s.main.process
+	}
+	return s.first
+}
+
+// secretsDir opens the cell's tmpfs as long as its holder lives, which must not have executed anything of the workload: that could have
+// changed its root. It returns -1 when it is not mounted any more. Nothing in the cell can put
 // another in its place: both directories on the way are mount points.
 func (s *shell) secretsDir() (int, error) {
-	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", s.first.pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", s.holder().pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open the cell's root: %w", err)
 	}
@@ -247,7 +258,7 @@ func (c *cell) Wipe() error {
 // unmountSecrets detaches the tmpfs from the cell's namespace. It is freed when no process of the cell has it open.
 func (s *shell) unmountSecrets() error {
 	p := &program{}
-	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS)
+	p.call("enter the cell", unix.SYS_SETNS, s.holder().pidfd, unix.CLONE_NEWNS)
 	p.call("unmount the secrets", unix.SYS_UMOUNT2, channel.SecretsDir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	p.call("end", unix.SYS_EXIT_GROUP, 0)
 	proc, err := p.start(0, -1)
@@ -262,5 +273,5 @@ func (s *shell) unmountSecrets() error {
 func (b *Block) mountSecrets(p *program) {
 	at := path.Join(b.config.Root, channel.SecretsDir)
 	p.call("make "+channel.SecretsDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, at, 0o700)
-	p.call("mount "+channel.SecretsDir, unix.SYS_MOUNT, "tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, secretsOptions)
+	p.call("mount "+channel.SecretsDir, unix.SYS_MOUNT, "tmpfs", at, "tmpfs", secretsFlags, secretsOptions)
 }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
 )
 
 // shell is a prepared cell without a command: namespaces, mounts, a control
@@ -25,6 +27,8 @@ type shell struct {
 	first process
 	main  *child
 	pipes pipes // of main's standard streams
+	// own is set if main has a mount namespace of its own, with its own secrets: first is shared with other commands.
+	own bool
 }
 
 // Sizes of a cell's file systems in memory, which count as its memory.
@@ -78,6 +82,10 @@ func (b *Block) newMain(s *shell) (err error) {
 	}
 	p := &program{}
 	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
+	if s.own {
+		p.call("make a mount namespace", unix.SYS_UNSHARE, unix.CLONE_NEWNS)
+		p.call("mount "+channel.SecretsDir, unix.SYS_MOUNT, "tmpfs", channel.SecretsDir, "tmpfs", secretsFlags, secretsOptions)
+	}
 	p.call("start a session", unix.SYS_SETSID)
 	p.call("set umask", unix.SYS_UMASK, 0o022)
 	limit(p, unix.RLIMIT_NOFILE, 1024, 4096)
@@ -108,10 +116,10 @@ func (b *Block) mountRoot(p *program) {
 	p.call("enter the root", unix.SYS_CHDIR, "/")
 }
 
-// kill kills all processes of the cell. The caller must still reap the shell's two processes.
+// kill kills all processes of the cell, or of a session's command. The caller must still reap the shell's own processes.
 func (s *shell) kill() {
 	if err := s.group.kill(); err != nil {
-		unix.Kill(s.first.pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all
+		unix.Kill(s.holder().pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all
 	}
 }
 

@@ -59,6 +59,12 @@ type Command struct {
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
 	TTY  *Winsize `json:"tty,omitempty"` // nil: three pipes
+	// Session runs the command in the cell that all commands of the session share. It can run concurrently with others there, whose
+	// processes it sees. What it leaves behind runs on, unless it has secrets.
+	Session bool `json:"session,omitempty"`
+	// User executes the command as a user of the guest's /etc/passwd: a name or number, with ":GROUP" or without; empty: root. Its
+	// HOME, USER and LOGNAME are set unless Env has them.
+	User string `json:"user,omitempty"`
 
 	// Secrets are delivered to the step in its cell only. At most MaxSecrets
 	// of at most MaxSecret bytes; Start does not use the values after it has returned.

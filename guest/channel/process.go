@@ -40,8 +40,8 @@ type Process struct {
 }
 
 // Start starts a command. It does not wait for the guest: a command that
-// is not found or cannot be executed reports that in its Exit. The exception is a command with secrets or
-// a lease: when Start returns, its secrets have been sent.
+// is not found or cannot be executed reports that in its Exit. The exceptions are a command with secrets or
+// a lease, whose secrets have been sent when Start returns, and one in a session, which executes then.
 func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 	if !c.identity.known() {
 		return nil, fmt.Errorf("start %q: %w", cmd.Step, ErrAnonymous)
@@ -81,8 +81,40 @@ func (c *Client) start(ctx context.Context, kind streamKind, cmd Command) (*Proc
 		}
 		c.work.Go(p.ask)
 	}
+	if cmd.Session && early == nil {
+		if early, err = p.begun(ctx); err != nil {
+			p.err = err
+			close(p.ended)
+			closeAll(streams) // the guest kills the command
+			return nil, err
+		}
+	}
 	c.work.Go(func() { p.await(streams, early) })
 	return p, nil
+}
+
+// begun waits until the command executes. A guest that could not execute it reports its end instead: that is its last report.
+func (p *Process) begun(ctx context.Context) (last *report, err error) {
+	stop := context.AfterFunc(ctx, func() { unblock(p.ctl) })
+	defer func() {
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			err = p.client.failed(ctx, "start the command", err)
+		}
+	}()
+	var r report
+	if err := readFrame(p.ctl, &r, maxReport); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.only(r.Started):
+		return nil, nil
+	case r.Exit != nil && !r.Started:
+		return &r, nil
+	}
+	return nil, hostile("first report of a command in a session is neither its start nor its end")
 }
 
 // await reads the guest's reports about the command until it has ended.
@@ -119,7 +151,7 @@ func (p *Process) listen() (*report, error) {
 		}
 		var err error
 		switch {
-		case r.Exit != nil && r.Proof == nil && r.Wiped == nil && r.Key == nil:
+		case r.Exit != nil && r.Proof == nil && r.Wiped == nil && r.Key == nil && !r.Started:
 			return r, nil
 		case r.only(r.Proof != nil):
 			err = p.lease.judge(r.Proof)
@@ -140,7 +172,7 @@ func (p *Process) listen() (*report, error) {
 // only reports whether a report has exactly one kind of contents.
 func (r *report) only(has bool) bool {
 	n := 0
-	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
+	for _, set := range []bool{r.Started, r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
 		if set {
 			n++
 		}
@@ -154,6 +186,21 @@ func checkExit(r *report) error {
 		return hostile("report of a command without its exit and mark")
 	case r.Exit.Code < 0 || r.Exit.Code > 255 || r.Exit.Signal < 0 || r.Exit.Signal > 64:
 		return hostile("exit code %d, signal %d", r.Exit.Code, r.Exit.Signal)
+	}
+	return nil
+}
+
+// EndSession kills all processes of the session, and returns when the Handler has handled their last events.
+func (c *Client) EndSession(ctx context.Context) error {
+	r, err := c.ask(ctx, hello{Kind: streamEnd})
+	if err == nil && (r.Mark == 0 || !r.Done) {
+		err = hostile("answer to the end of the session without a mark")
+	}
+	if err == nil {
+		err = c.awaitMark(ctx, r.Mark)
+	}
+	if err != nil {
+		return fmt.Errorf("end the session: %w", err)
 	}
 	return nil
 }

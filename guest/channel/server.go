@@ -61,6 +61,8 @@ type Server struct {
 	Flush func(context.Context) error
 	// Drain has the kernel free the memory that nothing uses any more. It may be nil.
 	Drain func() error
+	// EndSession kills all processes of the session. It may be nil.
+	EndSession func() error
 	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
 	// Flush. It may be nil.
 	Identify func(context.Context, Identity) error
@@ -160,7 +162,28 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		writeFrame(ctl, report{Done: true}, maxReport)
 	case h.Kind == streamDrain:
 		writeFrame(ctl, s.freed(), maxReport)
+	case h.Kind == streamEnd:
+		s.endSession(ctx, ctl)
 	}
+}
+
+// endSession ends the session, and reports a mark behind the events of its last processes.
+func (s *Server) endSession(ctx context.Context, ctl net.Conn) {
+	r := report{Done: true}
+	var err error
+	if s.EndSession != nil {
+		err = s.EndSession()
+	}
+	if s.Flush != nil {
+		err = errors.Join(err, s.Flush(ctx))
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	if r.Mark, err = s.events.mark(ctx); err != nil {
+		return // the channel has ended
+	}
+	writeFrame(ctl, r, maxReport)
 }
 
 func (s *Server) freed() report {
@@ -186,6 +209,9 @@ func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl ne
 	}
 	var exit Exit
 	if err == nil {
+		if cmd.Session {
+			writeFrame(ctl, report{Started: true}, maxReport)
+		}
 		exit = run(cell, controls{ctl: ctl, step: cmd.Step, key: key}, data)
 		clear(key)
 		defer cell.Close()

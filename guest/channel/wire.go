@@ -23,10 +23,12 @@ import (
 //	exec      host -> guest   control ...        guest -> host   proof, wiped ..., report
 //	          followed by its data streams: stdin, stdout and, without a terminal, stderr
 //	          with secrets, first: guest -> host   key;   host -> guest   four bytes of length, sealed bundle
+//	          in a session, once the command executes: guest -> host   started
 //	copy-in   followed by a data stream of tar from the host;  then guest -> host   report
 //	copy-out  followed by a data stream of tar from the guest; then guest -> host   report ...
 //	ping      guest -> host   report
 //	drain     guest -> host   report
+//	end       guest -> host   report; the session has ended
 //
 // Data streams carry bytes and no frames. yamux gives each stream a separate
 // window (256 KiB), so a slow reader blocks only its own stream
@@ -60,6 +62,7 @@ const (
 	streamCopyOut  streamKind = "copy-out"
 	streamPing     streamKind = "ping"
 	streamDrain    streamKind = "drain"
+	streamEnd      streamKind = "end"
 )
 
 type hello struct {
@@ -75,6 +78,9 @@ type wireCommand struct {
 	Env  []audit.Text `json:"env"`
 	Dir  audit.Text   `json:"dir"`
 	TTY  *Winsize     `json:"tty,omitempty"`
+
+	Session bool       `json:"session,omitempty"`
+	User    audit.Text `json:"user,omitempty"`
 	// Sealed: the command has secrets or is leased, so the guest sends a key before it starts it.
 	Sealed bool `json:"sealed,omitempty"`
 }
@@ -88,12 +94,13 @@ type control struct {
 
 // report is the guest's answer to a request of the host.
 type report struct {
-	Key      []byte       `json:"key,omitempty"`   // exec: what the secrets are to be sealed for
-	Proof    *proof       `json:"proof,omitempty"` // exec: answers control.Prove
-	Wiped    *wiped       `json:"wiped,omitempty"` // exec: answers control.Wipe
-	Exit     *Exit        `json:"exit,omitempty"`  // exec
-	Mark     uint64       `json:"mark,omitempty"`  // exec: every event before the exit stands before this mark
-	Clock    *time.Time   `json:"clock,omitempty"` // identity: the guest's clock after it was set
+	Key      []byte       `json:"key,omitempty"`     // exec: what the secrets are to be sealed for
+	Proof    *proof       `json:"proof,omitempty"`   // exec: answers control.Prove
+	Wiped    *wiped       `json:"wiped,omitempty"`   // exec: answers control.Wipe
+	Started  bool         `json:"started,omitempty"` // exec in a session: the command executes
+	Exit     *Exit        `json:"exit,omitempty"`    // exec
+	Mark     uint64       `json:"mark,omitempty"`    // exec, end: every event before the exit stands before this mark
+	Clock    *time.Time   `json:"clock,omitempty"`   // identity: the guest's clock after it was set
 	Deleted  []audit.Text `json:"deleted,omitempty"`
 	Warnings []audit.Text `json:"warnings,omitempty"`
 	Error    string       `json:"error,omitempty"`
@@ -116,14 +123,14 @@ type eventFrame struct {
 }
 
 func (c Command) encode() (*wireCommand, error) {
-	w := &wireCommand{Step: c.Step, Argv: texts(c.Argv), Env: texts(c.Env), Dir: audit.Text(c.Dir), TTY: c.TTY, Sealed: c.Leased || len(c.Secrets) > 0}
+	w := &wireCommand{Step: c.Step, Argv: texts(c.Argv), Env: texts(c.Env), Dir: audit.Text(c.Dir), TTY: c.TTY, Session: c.Session, User: audit.Text(c.User), Sealed: c.Leased || len(c.Secrets) > 0}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return nil, errors.New("command is empty")
 	}
 	if len(c.Step) > maxStep {
 		return nil, fmt.Errorf("step name has %d bytes, at most %d are allowed", len(c.Step), maxStep)
 	}
-	for _, list := range [][]string{c.Argv, c.Env, {c.Dir}} {
+	for _, list := range [][]string{c.Argv, c.Env, {c.Dir, c.User}} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return nil, fmt.Errorf("command holds a NUL byte in %.40q", s)
@@ -137,7 +144,7 @@ func (c Command) encode() (*wireCommand, error) {
 }
 
 func (w *wireCommand) decode() Command {
-	return Command{Step: w.Step, Argv: plain(w.Argv), Env: plain(w.Env), Dir: string(w.Dir), TTY: w.TTY}
+	return Command{Step: w.Step, Argv: plain(w.Argv), Env: plain(w.Env), Dir: string(w.Dir), TTY: w.TTY, Session: w.Session, User: string(w.User)}
 }
 
 func texts(in []string) []audit.Text {

@@ -39,7 +39,7 @@ const (
 	maxPath  = 256
 )
 
-func newCalls() calls { return calls{threads: map[int]call{}} }
+func newCalls() *calls { return &calls{threads: map[int]call{}} }
 
 // note processes a message.
 func (c *calls) note(m trace.Message) {
@@ -112,17 +112,22 @@ func (c *calls) take() []audit.Gap {
 			What:  fmt.Sprintf("the result of %d calls of execve, among them of %s", c.named, strings.Join(c.paths, ", ")),
 			Cause: "gVisor reports neither an execve that failed nor one of a program whose path or environment is not UTF-8"})
 	}
-	*c = newCalls()
+	*c = *newCalls()
 	return list
 }
 
-// declareCalls records the calls of execve of the step that have no result.
-func (o *observer) declareCalls(ctx context.Context) error {
+// declareCalls records the calls of execve that have no result, of a step and of the processes that no running step has.
+func (o *observer) declareCalls(ctx context.Context, step string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, gap := range o.calls.take() {
-		if err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: &gap}); err != nil {
-			return err
+	for name, c := range map[string]*calls{step: o.calls[step], "": o.others} {
+		if c == nil {
+			continue
+		}
+		for _, gap := range c.take() {
+			if err := o.post(ctx, name, audit.Event{Kind: audit.KindGap, Gap: &gap}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,12 +29,15 @@ type observer struct {
 
 	mu      sync.Mutex // guards the fields below
 	run     string     // the run's ID; empty: it has none yet
-	step    string     // of which events are; empty between steps
-	marked  bool       // init has made a socket since the step began: at the step's end
+	step    string     // of the command that init starts next; empty: of none
+	begun   bool       // a step has begun
+	marks   int        // sockets that init has made: one at the end of each command
+	ends    int        // commands of which all events were expected to be handled
 	procs   map[int]*process
 	dropped uint32
-	writers map[string]string // the Proc that last opened a path for writing, since the step began
-	calls   calls
+	writers map[string]*process // that last opened a path for writing, since a step began while no other ran
+	calls   map[string]*calls   // of the steps that run
+	others  *calls              // of processes that a step has left behind, or whose step is not known
 }
 
 // process is what is known of one that lives.
@@ -42,6 +46,7 @@ type process struct {
 	born     int64  // its start by the sentry's clock
 	parent   string
 	parentID int
+	step     string    // that it or an ancestor was started for; empty: none
 	start    time.Time // of its first exec, by the sentry's clock: the host can be late
 	execed   bool
 	calls    int    // of execve without an error, up to 2
@@ -58,7 +63,7 @@ const maxSockets = 4096
 const maxWriters = 1 << 16
 
 func newObserver(emit func(context.Context, *audit.Event) error) *observer {
-	return &observer{emit: emit, procs: map[int]*process{}, writers: map[string]string{}, calls: newCalls()}
+	return &observer{emit: emit, procs: map[int]*process{}, writers: map[string]*process{}, calls: map[string]*calls{}, others: newCalls()}
 }
 
 // identify begins to emit events, and declares which are missing. The processes that live get the run's IDs; nothing else is left of
@@ -69,7 +74,7 @@ func (o *observer) identify(ctx context.Context, run string) error {
 	if o.run != "" {
 		return errors.New("the sandbox is observed for a run already")
 	}
-	o.run, o.calls = run, newCalls()
+	o.run, o.marks, o.ends, o.others = run, 0, 0, newCalls()
 	clear(o.writers)
 	for pid, p := range o.procs {
 		p.id = o.procID(pid, p.born)
@@ -79,15 +84,47 @@ func (o *observer) identify(ctx context.Context, run string) error {
 			p.parent = q.id
 		}
 	}
-	return o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: audit.StageDriver, What: unobserved, Cause: "the isolation gvisor has no guest kernel to observe them in"}})
+	return o.post(ctx, "", audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: audit.StageDriver, What: unobserved, Cause: "the isolation gvisor has no guest kernel to observe them in"}})
 }
 
-// begin names the step that following events are of.
-func (o *observer) begin(step string) {
+// begin names the step of the command that init starts next. It reports whether there has been a step before.
+func (o *observer) begin(step string) (again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.step, o.marked = step, false
-	clear(o.writers)
+	if len(o.calls) == 0 {
+		clear(o.writers)
+	}
+	again, o.begun = o.begun, true
+	o.step = step
+	o.calls[step] = newCalls()
+	return again
+}
+
+// end is called when all events of a step have been handled. What its command has left behind keeps the step's name.
+func (o *observer) end(step string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.calls, step)
+	if o.step == step {
+		o.step = ""
+	}
+}
+
+// stepOf returns the step of a process that has inherited none: of the command that starts, or, for a process whose parent is not known, of
+// the only one that runs.
+func (o *observer) stepOf(p *process) string {
+	if p.parentID == 1 || o.calls[o.step] != nil && len(o.calls) == 1 {
+		return o.step
+	}
+	return ""
+}
+
+// callsOf returns the calls that a process's are among.
+func (o *observer) callsOf(p *process) *calls {
+	if c := o.calls[cmp.Or(p.step, o.stepOf(p))]; c != nil {
+		return c
+	}
+	return o.others
 }
 
 // handle takes one message of the sentry.
@@ -97,7 +134,7 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 	if lost := m.Dropped - o.dropped; lost > 0 {
 		o.dropped = m.Dropped
 		gap := &audit.Gap{Stage: audit.StageTrace, Count: uint64(lost), Cause: "the host did not read gVisor's trace sink in time, or a message was too large for it"}
-		if err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: gap}); err != nil {
+		if err := o.post(ctx, o.step, audit.Event{Kind: audit.KindGap, Gap: gap}); err != nil {
 			return err
 		}
 	}
@@ -105,14 +142,14 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 	if m.Raw != nil && m.Raw.Errno == 0 {
 		p.calls = min(p.calls+1, 2)
 	}
-	if p.parentID == 1 && !p.execed {
-		o.calls.search(m)
+	if c := o.callsOf(p); p.parentID == 1 && !p.execed {
+		c.search(m)
 	} else {
-		o.calls.note(m)
+		c.note(m)
 	}
 	switch {
 	case m.Clone != nil && m.Clone.PID != m.Process.PID:
-		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), born: m.Clone.Start, parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
+		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), born: m.Clone.Start, parent: p.id, parentID: m.Process.PID, step: p.step, sockets: maps.Clone(p.sockets)}
 	case m.Exec != nil:
 		return o.exec(ctx, p, m)
 	case m.Exit != nil && m.Thread == m.Process.PID:
@@ -122,10 +159,10 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 		return o.exit(ctx, p, m)
 	case m.Open != nil && m.Open.Errno == 0 && m.Open.Flags&unix.O_ACCMODE != unix.O_RDONLY:
 		if len(o.writers) < maxWriters {
-			o.writers[absolute(m)] = p.id
+			o.writers[absolute(m)] = p
 		}
 	case m.Socket != nil && m.Process.PID == 1:
-		o.marked = true
+		o.marks++
 	case m.Socket != nil && m.Socket.FD >= 0:
 		p.opened(m.Socket)
 	case m.Connect != nil && m.Connect.To.IsValid():
@@ -139,6 +176,9 @@ func (o *observer) process(q trace.Process) *process {
 	p := o.procs[q.PID]
 	if p == nil { // its clone was not reported: it was lost, or the process is init
 		p = &process{id: o.procID(q.PID, q.Start), born: q.Start, parentID: q.PPID}
+		if parent := o.procs[q.PPID]; parent != nil {
+			p.step = parent.step
+		}
 		o.procs[q.PID] = p
 	}
 	return p
@@ -161,6 +201,7 @@ func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error 
 	}
 	if !p.execed {
 		p.execed, p.start = true, m.Time
+		p.step = cmp.Or(p.step, o.stepOf(p))
 	}
 	x := &audit.Exec{
 		Proc: p.id, Parent: p.parent, PID: m.Process.PID, PPID: m.Process.PPID,
@@ -170,7 +211,7 @@ func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error 
 		x.Parent = ""
 	}
 	cutArgv(x, m.Exec.Argv)
-	return o.post(ctx, audit.Event{Kind: audit.KindExec, Exec: x})
+	return o.post(ctx, p.step, audit.Event{Kind: audit.KindExec, Exec: x})
 }
 
 // cutArgv sets the arguments of x, at most argvKept bytes of them with a NUL behind each.
@@ -204,7 +245,7 @@ func (o *observer) exit(ctx context.Context, p *process, m trace.Message) error 
 	} else {
 		x.Code = ws.ExitStatus()
 	}
-	return o.post(ctx, audit.Event{Kind: audit.KindExit, Exit: x})
+	return o.post(ctx, p.step, audit.Event{Kind: audit.KindExit, Exit: x})
 }
 
 // opened remembers the protocol of a socket.
@@ -245,15 +286,15 @@ func (o *observer) connect(ctx context.Context, p *process, m trace.Message) err
 	if !p.execed && p.parentID != 1 {
 		f.Parent = p.parent
 	}
-	return o.post(ctx, audit.Event{Kind: audit.KindFlow, Flow: f})
+	return o.post(ctx, p.step, audit.Event{Kind: audit.KindFlow, Flow: f})
 }
 
-// post emits an event of the current step. It does nothing before identify.
-func (o *observer) post(ctx context.Context, ev audit.Event) error {
+// post emits an event of a step. It does nothing before identify.
+func (o *observer) post(ctx context.Context, step string, ev audit.Event) error {
 	if o.run == "" {
 		return nil
 	}
-	ev.Time, ev.Observer, ev.Step = time.Now().UTC(), audit.Host, o.step
+	ev.Time, ev.Observer, ev.Step = time.Now().UTC(), audit.Host, step
 	return o.emit(ctx, &ev)
 }
 
@@ -314,27 +355,29 @@ func (v *vm) BeginStep(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if o.begin(name) {
+		return nil
+	}
 	if err := v.container.Changed(ctx, 0, nil); ctx.Err() != nil {
 		return err
 	} // else what could not be examined is declared at the end of the step
-	o.begin(name)
 	return nil
 }
 
 // EndStep implements vmm.Observer.
-func (v *vm) EndStep(ctx context.Context) error {
+func (v *vm) EndStep(ctx context.Context, name string) error {
 	o, err := v.flushed(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.begin("")
-	if err := o.declareCalls(ctx); err != nil {
+	defer o.end(name)
+	if err := o.declareCalls(ctx, name); err != nil {
 		return err
 	}
 	v.mu.Lock()
 	over := v.hashOver
 	v.mu.Unlock()
-	changed := v.container.Changed(ctx, over, func(f *audit.File) error { return o.file(ctx, f) })
+	changed := v.container.Changed(ctx, over, func(f *audit.File) error { return o.file(ctx, name, f) })
 	return errors.Join(changed, v.tail(o))
 }
 
@@ -343,9 +386,11 @@ func (v *vm) EndStep(ctx context.Context) error {
 func (v *vm) tail(o *observer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.marked || v.stream.Ended() {
+	o.ends++
+	if o.marks >= o.ends || v.stream.Ended() {
 		return nil
 	}
+	o.ends = o.marks // one missing message is declared once
 	return errors.New("the last message of the step is missing in gVisor's trace sink, and others before it may be, too")
 }
 
@@ -362,10 +407,12 @@ func (v *vm) flushed(ctx context.Context) (*observer, error) {
 	return o, v.stream.Flush(ctx)
 }
 
-// file emits a change of a file, with the process that last opened its path for writing.
-func (o *observer) file(ctx context.Context, f *audit.File) error {
+// file emits a change of a file, with the process that last opened its path for writing, and as an event of its step.
+func (o *observer) file(ctx context.Context, step string, f *audit.File) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f.Proc = o.writers[string(f.Path)]
-	return o.post(ctx, audit.Event{Kind: audit.KindFile, File: f})
+	if p := o.writers[string(f.Path)]; p != nil {
+		f.Proc, step = p.id, cmp.Or(p.step, step)
+	}
+	return o.post(ctx, step, audit.Event{Kind: audit.KindFile, File: f})
 }

@@ -53,7 +53,7 @@ func (w *watched) send(list ...trace.Message) {
 // took returns the kinds of the events since the call before, and the sum of the counts of gaps.
 func (w *watched) took() (kinds string, lost uint64) {
 	w.Helper()
-	if err := w.declareCalls(w.Context()); err != nil {
+	if err := w.declareCalls(w.Context(), "main"); err != nil {
 		w.Fatal(err)
 	}
 	var list []string

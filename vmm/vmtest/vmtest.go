@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/firecracker"
@@ -31,6 +32,7 @@ type Options struct {
 	Sensor  bool            // whether the sensors are attached
 	CPUs    int             // number of virtual CPUs; 0: 1
 	Handler channel.Handler // receives the guest's events; nil discards them
+	Driver  template.Driver // nil: see the package's Driver
 }
 
 // Machine is a restored VM with a connected guest. It is destroyed at the end of its test.
@@ -51,18 +53,45 @@ func Restore(t testing.TB, o Options) *Machine {
 // TryRestore is like Restore, but returns an error if the guest cannot be connected.
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
-	ctx, d := t.Context(), Driver(t)
+	ctx, d := t.Context(), o.Driver
+	if d == nil {
+		d = Driver(t)
+	}
 	described := Describe(t, d, o)
 	m := &Machine{t: t}
 	var err error
 	m.VM, err = d.Start(ctx, described)
 	check(t, err)
-	t.Cleanup(func() { check(t, m.VM.Destroy(context.Background())) })
+	observed := observe(t, m.VM)
+	t.Cleanup(func() {
+		check(t, m.VM.Destroy(context.Background()))
+		observed()
+	})
 	check(t, m.VM.Thaw(ctx))
+	if described.Image.State == nil {
+		check(t, channel.AwaitReady(ctx, m.VM.Channel()))
+	}
 	if m.Guest, err = channel.Connect(ctx, m.VM.Channel(), Wake(), o.Handler); err != nil {
 		return nil, err
 	}
 	return m, m.Guest.Identify(ctx, Identity(o))
+}
+
+// observe discards what the driver observes, if it does. The returned function waits for the VM's end.
+func observe(t testing.TB, vm vmm.VM) (wait func()) {
+	o, ok := vm.(vmm.Observer)
+	if !ok {
+		return func() {}
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- o.Observe(context.Background(), func(context.Context, *audit.Event) error { return nil })
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // Describe returns a machine to restore with a driver, with a copy of the template's disk, or one to boot if the driver has no snapshots.

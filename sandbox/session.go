@@ -1,0 +1,25 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+)
+
+// Session makes steps run concurrently in one cell of the guest, until it returns. What their commands leave behind then ends.
+type Session func(ctx context.Context, s *Sandbox) error
+
+// serve runs a session.
+func (s *Sandbox) serve(ctx context.Context, do Session) error {
+	err := do(ctx, s)
+	keep := context.WithoutCancel(ctx)
+	if s.guest.Err() != nil || s.holds.frozen() {
+		return errors.Join(err, s.unreported(keep, ""))
+	}
+	limited, cancel := context.WithTimeout(keep, reportGrace)
+	defer cancel()
+	if ended := s.guest.EndSession(limited); ended != nil {
+		s.parts.Notice(ended.Error())
+		return errors.Join(err, s.unreported(keep, ""))
+	}
+	return errors.Join(err, s.observed.endStep(keep, ""))
+}
