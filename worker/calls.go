@@ -27,6 +27,8 @@ const (
 	callMasked    = "masked"
 	callNotify    = "notify"
 	callRoom      = "room"
+	callServing   = "serving"
+	callExited    = "exited"
 )
 
 // The calls of Run.
@@ -38,6 +40,11 @@ const (
 	callPause    = "pause"
 	callResume   = "resume"
 	callSnapshot = "snapshot"
+
+	callStart         = "start"
+	callEnd           = "end session"
+	callSignalProcess = "signal process"
+	callResizeProcess = "resize process"
 )
 
 type (
@@ -58,7 +65,12 @@ type (
 		Record   *fault        // why the record is not complete
 		Unbegun  *fault        // why no run began
 	}
-	signalCall   struct{ Signal syscall.Signal }
+	signalCall  struct{ Signal syscall.Signal }
+	processCall struct {
+		Name   string
+		Signal syscall.Signal
+		Size   channel.Winsize
+	}
 	snapshotCall struct{ EndStep bool }
 	changed      struct {
 		Generation       uint32

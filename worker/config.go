@@ -21,6 +21,7 @@ type Config struct {
 	Resolvers []string // DNS servers, see upstream.ParseServer
 	Tokens    int64    // limit of LLM tokens; 0: none
 	Steps     []Step
+	Session   bool             // the owner starts processes instead of steps: Run sets it if there is Options.Serve
 	In        *In              // what is copied in; nil: nothing
 	Out       string           // path to which files are copied out, for the record; empty: none are
 	Terminal  *channel.Winsize // of the steps; nil: they have none

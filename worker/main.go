@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -102,7 +103,12 @@ func (w *worker) take(files []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("connection to the owner of the run: %w", err)
 	}
-	w.conn = privsep.New(socket, w.handlers())
+	handlers := w.handlers()
+	if w.order.Session {
+		w.processes = newProcesses(w)
+		maps.Copy(handlers, w.processes.handlers())
+	}
+	w.conn = privsep.New(socket, handlers)
 	w.files = remote.New(w.conn)
 	return nil
 }
@@ -139,11 +145,12 @@ type worker struct {
 	signals               chan syscall.Signal
 	resizes               chan channel.Winsize
 
-	redactor *redact.Redactor
-	record   *record
-	issuer   *secrets.Issuer // nil: the run has no secrets
-	network  *egress.Network
-	reports  *reports
+	redactor  *redact.Redactor
+	record    *record
+	issuer    *secrets.Issuer // nil: the run has no secrets
+	network   *egress.Network
+	reports   *reports
+	processes *processes // nil: the run is no session
 
 	mu      sync.Mutex       // guards the fields below
 	sandbox *sandbox.Sandbox // nil before it has started
@@ -283,6 +290,9 @@ func (w *worker) notice(text string) { w.reports.text(callNotice, w.redactor.Str
 func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result {
 	plan := sandbox.Plan{Time: w.order.Time, Facts: w.order.Facts, Waits: w.order.Waits, Steps: w.steps(), Review: w.review}
 	files := transfer.NewClient(w.conn)
+	if w.processes != nil {
+		plan.Session = w.processes.serve
+	}
 	if in := w.order.In; in != nil {
 		plan.In = sandbox.In{Source: files, Dir: in.Dir, Size: in.Size}
 	}

@@ -18,7 +18,7 @@ type Session struct {
 	worker  *privsep.Conn
 	ctx     context.Context // done when the run has ended
 	end     context.CancelFunc
-	passing sync.WaitGroup // forwards signals and sizes
+	passing sync.WaitGroup // forwards signals and sizes, and serves
 
 	changing sync.Mutex // held during SetPolicy
 }
@@ -33,6 +33,7 @@ func (r *run) newSession(worker *privsep.Conn) *Session {
 
 func (s *Session) close() {
 	s.end()
+	s.run.started.close()
 	s.passing.Wait()
 }
 

@@ -54,6 +54,8 @@ type Options struct {
 	Events         Events
 	// Ready, if set, is called when the run has a log and can be controlled, before its steps.
 	Ready func(*Session)
+	// Serve, if set, makes the run a session: it is called when processes can be started. The run ends when Serve returns.
+	Serve func(context.Context, *Session)
 }
 
 // endTime bounds how long a worker may take to end a run that was cancelled or has reached its time limit, unless the record cannot
@@ -71,7 +73,7 @@ var ErrDied = errors.New("the worker ended before the run did")
 // Sandbox. If ctx is done, the worker ends the run. If the worker dies, the VM ends, and another worker closes the record. An error means
 // that no run began.
 func Run(ctx context.Context, o Options) (Result, error) {
-	r := &run{Options: o, policy: o.Policy}
+	r := &run{Options: o, policy: o.Policy, started: newStarted()}
 	r.Events = &watched{Events: o.Events}
 	result, err := r.carryOut(ctx)
 	if !errors.Is(err, ErrDied) {
@@ -91,7 +93,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // Recover closes the record of a run whose processes died, in a worker. Of the options it needs Settings.Run, TagKey, Sandbox, Log and Events.
 func Recover(ctx context.Context, o Options) (Result, error) {
-	r := &run{Options: o}
+	r := &run{Options: o, started: newStarted()}
 	r.Events = &watched{Events: o.Events}
 	return r.recover(ctx)
 }
@@ -99,7 +101,8 @@ func Recover(ctx context.Context, o Options) (Result, error) {
 // run is a run in the process that owns it.
 type run struct {
 	Options
-	own Causes
+	own     Causes
+	started *started
 
 	mu     sync.Mutex        // guards policy
 	policy *netpolicy.Policy // that is in force, or about to be
@@ -131,6 +134,7 @@ func (r *run) carryOut(ctx context.Context) (result Result, err error) {
 	handlers := maps.Clone(r.Files.Handlers())
 	defer leave(r.Files.Close)
 	orders := order{Config: r.Config, Rules: Rules(r.Policy)}
+	orders.Session = r.Serve != nil
 	if r.Brokers != nil {
 		defer leave(func() error { return r.Brokers.Close(ctx) })
 		maps.Copy(handlers, r.Brokers.Handlers())
@@ -145,7 +149,7 @@ func (r *run) recover(ctx context.Context) (Result, error) {
 	if err := r.Log.Unlock(); err != nil {
 		return Result{}, err
 	}
-	r.Stdin, r.Stdout, r.Stderr, r.Signals, r.Resizes, r.Ready = nil, nil, nil, nil, nil, nil
+	r.Stdin, r.Stdout, r.Stderr, r.Signals, r.Resizes, r.Ready, r.Serve = nil, nil, nil, nil, nil, nil, nil
 	orders := order{Config: r.Config, Recover: true}
 	var err error
 	if orders.Last, err = r.Sandbox.Signed(ctx); err != nil {
@@ -177,6 +181,7 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 		}
 	})
 	maps.Copy(handlers, r.Log.Handlers())
+	maps.Copy(handlers, r.started.handlers(r.causes))
 	maps.Copy(handlers, eventHandlers(r.Events, r.causes))
 	console, err := r.openStreams()
 	if err != nil {
@@ -255,6 +260,10 @@ func (r *run) await(ctx context.Context, s *Session, live <-chan chan<- struct{}
 			}
 			live = nil // a second call waits for the end
 			close(done)
+		case <-r.started.serving:
+			if r.Serve != nil {
+				s.passing.Go(func() { s.serve(r.Serve) })
+			}
 		case o := <-ended:
 			return o.result(r.causes())
 		case <-s.worker.Ended(): // with the worker, or because it violates the protocol
