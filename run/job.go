@@ -42,7 +42,10 @@ type Options struct {
 	// Command, if set, runs as the step "main" instead of the project's steps, with the project's secrets named in Secrets.
 	Command []string
 	Secrets []string
-	Env     []project.Variable // of every step, in addition to the project's
+	// Serve, if set, makes the run a live one: it has no steps, and starts processes until Serve returns. ctx is done when the run has ended
+	// otherwise.
+	Serve func(context.Context, *Live)
+	Env   []project.Variable // of every step, in addition to the project's
 
 	Template  string // "": the project's
 	Isolation string // the tier that the run must have, "": the best that works

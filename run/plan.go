@@ -33,6 +33,9 @@ type planner struct {
 // plan returns the steps of the run with their secrets and plain variables.
 func (p planner) plan() (steps []step, err error) {
 	file := &p.o.Project
+	if p.o.Serve != nil {
+		return nil, nil
+	}
 	if len(p.o.Command) == 0 && len(file.Steps) == 0 {
 		return nil, errors.New("there is nothing to run: give a command, or steps in " + project.Name)
 	}
@@ -95,10 +98,22 @@ func (p planner) variables(s *project.Step, names []string) ([]string, error) {
 	return vars, nil
 }
 
+// Variables of root; the guest sets those of other users.
+const (
+	rootHome    = "HOME=/root"
+	rootUser    = "USER=root"
+	rootLogname = "LOGNAME=root"
+)
+
+// withoutUser returns env without the variables of root.
+func withoutUser(env []string) []string {
+	return slices.DeleteFunc(env, func(kv string) bool { return kv == rootHome || kv == rootUser || kv == rootLogname })
+}
+
 // environ returns the environment of all steps.
 func (j *Job) environ(c Console) []string {
 	env := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root",
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", rootHome, rootUser, rootLogname,
 		"LANG=C.UTF-8", "SHELL=/bin/sh", "CUSTODY_RUN=" + j.id,
 	}
 	if c.Window != nil && c.Term != "" {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/custody-project/custody/host"
@@ -63,6 +66,72 @@ func TestRun(t *testing.T) {
 		if !strings.Contains(strings.Join(kinds, "\n"), want) {
 			t.Errorf("no record has %s", want)
 		}
+	}
+}
+
+// TestLive: processes are started in a live run, with the project's variables and secrets, until Serve returns.
+func TestLive(t *testing.T) {
+	t.Setenv("CUSTODY_TEST_VALUE", "a secret value of the test")
+	h, err := host.Open(t.TempDir())
+	check(t, err)
+	p, err := project.Parse("custody.yaml", []byte("version: 1\nproject: shop\nenv: {COLOR: red}\nsecrets: {a: {from: 'env:CUSTODY_TEST_VALUE', deliver: {env: A}}}\n"))
+	check(t, err)
+	start := func(l *run.Live, c run.Command) (*run.Process, func() string) {
+		t.Helper()
+		r, w, err := os.Pipe()
+		check(t, err)
+		null, err := os.Open(os.DevNull)
+		check(t, err)
+		defer null.Close()
+		process, err := l.Start(t.Context(), c, null, w, w)
+		check(t, err)
+		w.Close()
+		return process, func() string {
+			defer r.Close()
+			text, err := io.ReadAll(r)
+			check(t, err)
+			return string(text)
+		}
+	}
+	job, err := run.Prepare(t.Context(), run.Options{
+		Home: h, Templates: vmtest.Templates(t), Project: p, File: "custody.yaml", StartWorker: startWorker,
+		Accept: func(*run.Untrusted) bool { return true },
+		Notice: func(text string) { t.Log(text) }, Problem: func(err error) { t.Error(err) },
+		Serve: func(ctx context.Context, l *run.Live) {
+			waits, _ := start(l, run.Command{Argv: []string{"sleep", "1000"}})
+			_, output := start(l, run.Command{
+				Argv: []string{"sh", "-c", "pgrep -c sleep; echo $COLOR $MORE $HOME $(pwd) ${#A} $A"}, Env: []project.Variable{{Name: "MORE", Value: "more"}}, Secrets: []string{"a"},
+			})
+			if got := output(); got != "1\nred more /root /workspace 26 [redacted:a]\n" && !strings.HasPrefix(got, "1\nred more /root /workspace 26 ") {
+				t.Errorf("the second process printed %q", got)
+			}
+			_, output = start(l, run.Command{Argv: []string{"sh", "-c", "id -u; echo $HOME $A; pwd"}, User: "nobody", Dir: "/tmp"})
+			if got := output(); got != "65534\n/nonexistent\n/tmp\n" {
+				t.Errorf("a process of another user printed %q", got)
+			}
+			check(t, waits.Signal(ctx, syscall.SIGTERM))
+			if exit, err := waits.Exit(); err != nil || exit.Signal != int(syscall.SIGTERM) {
+				t.Errorf("the first process ended with %+v, %v", exit, err)
+			}
+			if _, err := l.Start(ctx, run.Command{}, nil, nil, nil); err == nil {
+				t.Error("an empty command is started")
+			}
+		},
+	})
+	check(t, err)
+	res, err := job.Run(t.Context())
+	check(t, err)
+	check(t, job.Close())
+	if res.ExitCode != 0 || res.Err != nil || res.Late != nil {
+		t.Errorf("%+v", res)
+	}
+	var text strings.Builder
+	for frame, err := range h.RunLogs().Frames(res.ID) {
+		check(t, err)
+		text.Write(frame.Body)
+	}
+	if strings.Contains(text.String(), "a secret value") || !strings.Contains(text.String(), `"name":"p3"`) {
+		t.Error("the record holds the secret, or lacks a process")
 	}
 }
 

@@ -75,6 +75,9 @@ func (j *Job) work(ctx context.Context, facts audit.Lifecycle, c Console) (worke
 		Files: j.files, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Signals: c.Signals, Resizes: c.Resizes,
 		Events: events{j}, Ready: j.open,
 	}
+	if serve := j.o.Serve; serve != nil {
+		o.Serve = func(ctx context.Context, s *worker.Session) { serve(ctx, &Live{job: j, session: s}) }
+	}
 	return worker.Run(ctx, o)
 }
 

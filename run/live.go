@@ -1,0 +1,91 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/worker"
+)
+
+// Live is a run without steps, in whose sandbox processes are started until Options.Serve returns. It is safe for concurrent use.
+type Live struct {
+	job     *Job
+	session *worker.Session
+	count   atomic.Int64
+}
+
+// Command is a process to start in a live run.
+type Command struct {
+	Argv      []string
+	Env       []project.Variable // in addition to the project's and the run's
+	Dir       string             // "": /workspace
+	User      string             // of the sandbox; "": root
+	Secrets   []string           // names of the project's secrets that it gets
+	Time      time.Duration      // limit; 0: only the run's
+	Terminal  *channel.Winsize   // nil: it has none
+	Term      string             // type of the terminal, for TERM
+	Immediate bool               // output is shown without delay instead of in blocks
+}
+
+// Process is a process of a live run.
+type Process struct {
+	*worker.Started
+	Name string // of its step in the record
+	live *Live
+}
+
+// Run returns the ID of the run.
+func (l *Live) Run() string { return l.job.id }
+
+// Start starts a process. The files are its standard streams; see worker.Session.Start.
+func (l *Live) Start(ctx context.Context, c Command, stdin, stdout, stderr *os.File) (*Process, error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return nil, errors.New("there is nothing to run: the command is empty")
+	}
+	o := l.job.o
+	names, err := o.Project.BindsAsked(c.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	if clash := o.Project.Clash(names); clash != "" {
+		return nil, errors.New(clash)
+	}
+	o.Env = append(o.Env[:len(o.Env):len(o.Env)], c.Env...)
+	vars, err := planner{&o, l.job.messages}.variables(nil, names)
+	if err != nil {
+		return nil, err
+	}
+	env := l.job.environ(Console{Window: c.Terminal, Term: c.Term})
+	if c.User != "" {
+		env = withoutUser(env)
+	}
+	p := worker.Process{
+		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: c.Dir, User: c.User, Secrets: names, Time: c.Time,
+		Terminal: c.Terminal, Live: c.Immediate,
+	}
+	if p.Dir == "" {
+		p.Dir = "/workspace"
+	}
+	started, err := l.session.Start(ctx, p, stdin, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{started, p.Name, l}, nil
+}
+
+// Signal sends a signal to the process's group.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return p.live.session.Signal(ctx, p.Name, sig)
+}
+
+// Resize sets the size of the process's terminal.
+func (p *Process) Resize(ctx context.Context, size channel.Winsize) error {
+	return p.live.session.Resize(ctx, p.Name, size)
+}
