@@ -17,7 +17,9 @@ import (
 // Run executes the run and returns when its record is closed. An error means that no run began. If ctx is done, the
 // run ends as interrupted, and its record is closed as well.
 func (j *Job) Run(ctx context.Context) (Result, error) {
-	j.id = host.NewRunID(time.Now())
+	if j.id = j.o.ID; j.id == "" {
+		j.id = host.NewRunID(time.Now())
+	}
 	j.freezer.begin(j.id)
 	if err := j.openBrokers(ctx); err != nil {
 		return Result{}, err

@@ -47,6 +47,7 @@ type Options struct {
 	Serve func(context.Context, *Live)
 	Env   []project.Variable // of every step, in addition to the project's
 
+	ID        string // of the run, see host.NewRunID; "": a new one
 	Template  string // "": the project's
 	Isolation string // the tier that the run must have, "": the best that works
 	Cold      bool   // boot the VM instead of restoring its snapshot

@@ -346,6 +346,6 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 		_, _ = r.variables()
-		_ = r.limit(&run.Options{})
+		_ = (&run.Options{}).WithinDefaults(r.Source)
 	})
 }

@@ -183,7 +183,7 @@ func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, er
 	if err := o.SetSource(r.Source); err != nil {
 		return o, err
 	}
-	if err := r.limit(&o); err != nil {
+	if err := o.WithinDefaults(r.Source); err != nil {
 		return o, err
 	}
 	if origin := o.Origin(); origin != "" && !r.Quiet {

@@ -1,0 +1,214 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/quota"
+	"github.com/custody-project/custody/run"
+)
+
+// Runner carries out the run of a sandbox. See Runs.
+type Runner interface {
+	// Check returns what the sandbox of a request needs and how long it may live, or an error if the request is refused.
+	Check(ctx context.Context, r Request) (Terms, error)
+	// Run carries out the run with this ID. It calls serve when processes can be started, and returns when the run's record is closed.
+	Run(ctx context.Context, id string, r Request, serve func(context.Context, *run.Live)) (run.Result, error)
+}
+
+// Terms are what the sandbox of a request needs, and its limits.
+type Terms struct {
+	Project string
+	CPUs    int
+	Memory  int64 // bytes
+	Time    time.Duration
+}
+
+// Config configures a Fleet. Runner and Queue must be set.
+type Config struct {
+	Runner Runner
+	Queue  *quota.Queue
+	// Idle is how long a sandbox without processes and calls lives if its request names no time; 0: 5 min.
+	Idle time.Duration
+	// Keep is how long a sandbox is known after its end; 0: 10 min.
+	Keep time.Duration
+	// Problem receives errors that no caller gets. nil: they are dropped.
+	Problem func(error)
+}
+
+// The defaults of Config.
+const (
+	defaultIdle = 5 * time.Minute
+	defaultKeep = 10 * time.Minute
+)
+
+// Bounds of what a tenant can make the host remember.
+const (
+	maxEnded = 1000 // sandboxes that have ended, of a tenant
+	maxKeys  = 1 << 14
+	maxKey   = 256 // bytes
+)
+
+// Fleet is the live sandboxes of a host. It is safe for concurrent use.
+//
+//	New --> open --Close--> closed: all sandboxes have ended
+type Fleet struct {
+	config Config
+	ctx    context.Context // done when the fleet is closed
+	cancel context.CancelFunc
+	work   sync.WaitGroup // the sandboxes
+
+	mu        sync.Mutex // guards the fields below
+	closed    bool
+	sandboxes map[string]*Sandbox // by ID
+	sessions  map[key]*Sandbox    // that have not ended, by session key
+	attempts  map[key]*Sandbox    // by idempotency key
+	ended     map[string][]string // IDs of sandboxes that have ended, by tenant, in that order
+}
+
+// key is the key of a session or of an attempt, of one project or tenant.
+type key struct{ tenant, project, name string }
+
+// New returns an empty fleet.
+func New(c Config) *Fleet {
+	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
+	if c.Problem == nil {
+		c.Problem = func(error) {}
+	}
+	f := &Fleet{config: c, sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, ended: map[string][]string{}}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f
+}
+
+// Close ends all sandboxes and returns when their records are closed. Later calls fail.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.cancel()
+	f.work.Wait()
+}
+
+// Create makes a sandbox, or returns the one that the request's session or idempotency key names. It does not wait until the sandbox is
+// live. made reports whether the sandbox is a new one.
+func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, err error) {
+	if err := r.check(); err != nil {
+		return nil, false, err
+	}
+	terms, err := f.config.Runner.Check(ctx, r)
+	if err != nil {
+		return nil, false, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, false, &Error{ErrEnded, "the service is shutting down: try again later"}
+	}
+	if s, err := f.existing(r, terms); s != nil || err != nil {
+		return s, false, err
+	}
+	s = newSandbox(f, host.NewRunID(time.Now()), r, terms)
+	f.sandboxes[s.ID] = s
+	if r.Session != "" {
+		f.sessions[key{r.Tenant, terms.Project, r.Session}] = s
+	}
+	if r.Idempotency != "" {
+		f.attempts[key{tenant: r.Tenant, name: r.Idempotency}] = s
+	}
+	if !r.Lazy {
+		s.begin()
+	}
+	f.work.Go(s.live)
+	return s, true, nil
+}
+
+// existing returns the sandbox that the keys of a request name, nil if there is none. The caller holds mu.
+func (f *Fleet) existing(r Request, t Terms) (*Sandbox, error) {
+	if r.Idempotency != "" {
+		if s := f.attempts[key{tenant: r.Tenant, name: r.Idempotency}]; s != nil {
+			if !s.request.same(r) {
+				return nil, conflict("the idempotency key was used for another request: use a new key")
+			}
+			return s, nil
+		}
+		if len(f.attempts) >= maxKeys {
+			return nil, conflict("too many idempotency keys are remembered: try again later")
+		}
+	}
+	if r.Session == "" {
+		return nil, nil
+	}
+	s := f.sessions[key{r.Tenant, t.Project, r.Session}]
+	if s != nil && !s.request.sameShape(r) {
+		return nil, conflict("the session %q has a sandbox of another template or with other settings", r.Session)
+	}
+	return s, nil
+}
+
+// Get returns a sandbox of a tenant.
+func (f *Fleet) Get(tenant, id string) (*Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sandboxes[id]
+	if s == nil || s.request.Tenant != tenant {
+		return nil, unknown("there is no sandbox %.80q", id)
+	}
+	return s, nil
+}
+
+// List returns the sandboxes of a tenant, in the order of their creation.
+func (f *Fleet) List(tenant string) []*Sandbox {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []*Sandbox
+	for _, id := range slices.Sorted(maps.Keys(f.sandboxes)) { // an ID begins with its time
+		if s := f.sandboxes[id]; s.request.Tenant == tenant {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// over is called when a sandbox has ended.
+func (f *Fleet) over(s *Sandbox) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.sessions, func(_ key, other *Sandbox) bool { return other == s })
+	tenant := s.request.Tenant
+	f.ended[tenant] = append(f.ended[tenant], s.ID)
+	for len(f.ended[tenant]) > maxEnded {
+		f.forget(f.ended[tenant][0])
+	}
+	if f.closed {
+		return
+	}
+	time.AfterFunc(f.config.Keep, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.forget(s.ID)
+	})
+}
+
+// forget removes a sandbox that has ended. The caller holds mu.
+func (f *Fleet) forget(id string) {
+	s := f.sandboxes[id]
+	if s == nil {
+		return
+	}
+	delete(f.sandboxes, id)
+	maps.DeleteFunc(f.attempts, func(_ key, other *Sandbox) bool { return other == s })
+	tenant := s.request.Tenant
+	f.ended[tenant] = slices.DeleteFunc(f.ended[tenant], func(other string) bool { return other == id })
+	if len(f.ended[tenant]) == 0 {
+		delete(f.ended, tenant)
+	}
+}
+
+// errClosed is why sandboxes are ended with the fleet.
+var errClosed = errors.New("the service is shutting down")

@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
+	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// requestPolicy is the name of a request's policy in messages.
+const requestPolicy = "the request's policy"
+
+// Runs is a Runner that carries out runs on this host. Open, Notice and Problem must be set.
+type Runs struct {
+	Open    func() (*host.Host, error) // opens the host's state for one run
+	Version string                     // of the program, for the record
+	Meters  run.Meters
+	// Sandboxes makes the sandboxes of runs; nil: this process does, as root, with StartWorker if it is set.
+	Sandboxes   run.Sandboxes
+	StartWorker hostd.StartWorker
+	Templates   func(*host.Host) (template.Store, error) // nil: run.Templates
+	// Notice and Problem get what the administrator should know. They may be called concurrently.
+	Notice  func(string)
+	Problem func(error)
+}
+
+// Check implements Runner.
+func (r *Runs) Check(_ context.Context, q Request) (Terms, error) {
+	o, err := r.options(q)
+	if err != nil {
+		return Terms{}, &Error{ErrInvalid, err.Error()}
+	}
+	l := o.Project.Limits
+	return Terms{Project: o.Project.Project, CPUs: l.CPUs, Memory: l.Memory, Time: l.Time}, nil
+}
+
+// options returns the options of the run of a request.
+func (r *Runs) options(q Request) (o run.Options, err error) {
+	h, err := r.Open()
+	if err != nil {
+		return o, err
+	}
+	h.Warn = r.Notice
+	o = run.Options{
+		Home: h, Template: q.Template, Isolation: q.Isolation, Version: r.Version, Vetted: true, Notice: r.Notice, Problem: r.Problem, Meters: r.Meters,
+		Sandboxes: r.Sandboxes, StartWorker: r.StartWorker,
+	}
+	var source run.Source
+	if q.Project != "" {
+		source.Project = &q.Project
+	}
+	if q.Policy != "" {
+		source.File, source.Text = requestPolicy, []byte(q.Policy)
+	}
+	if err := o.SetSource(source); err != nil {
+		return o, err
+	}
+	if q.Project == "" && q.Policy != "" && o.Base != nil {
+		return o, fmt.Errorf("%s is of the registered project %s: name the project in the request", requestPolicy, o.Base.Project)
+	}
+	if o.Base == nil {
+		if err := o.WithinDefaults(source); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// Run implements Runner.
+func (r *Runs) Run(ctx context.Context, id string, q Request, serve func(context.Context, *run.Live)) (run.Result, error) {
+	o, err := r.options(q)
+	if err != nil {
+		return run.Result{}, err
+	}
+	o.ID, o.Serve = id, serve
+	templates := r.Templates
+	if templates == nil {
+		templates = func(h *host.Host) (template.Store, error) { return run.Templates(h, io.Discard) }
+	}
+	if o.Templates, err = templates(o.Home); err != nil {
+		return run.Result{}, err
+	}
+	job, err := run.Prepare(ctx, o)
+	if err != nil {
+		return run.Result{}, err
+	}
+	res, err := job.Run(ctx)
+	return res, errors.Join(err, job.Close())
+}

@@ -1,0 +1,306 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/quota"
+	"github.com/custody-project/custody/run"
+)
+
+// State is the state of a sandbox.
+type State string
+
+// The states of a sandbox.
+const (
+	Promised State = "promised" // it starts when it is first used
+	Queued   State = "queued"   // it waits for its turn
+	Starting State = "starting"
+	Live     State = "live"
+	Ending   State = "ending"
+	Ended    State = "ended"
+)
+
+// Sandbox is one sandbox of a fleet. It is safe for concurrent use.
+//
+//	          first use               turn               the guest serves
+//	promised ----------> queued ---------------> starting ---------------> live
+//	    \                   \                        |                      |
+//	     \ Destroy, expired  \ Destroy, no turn      | failed               | Destroy, idle, expired, failed
+//	      \                   \                      v                      v
+//	       +-------------------+------------------> ended <----- ending <----+
+type Sandbox struct {
+	ID      string
+	Created time.Time
+	fleet   *Fleet
+	request Request
+	terms   Terms
+
+	ctx    context.Context // done when the sandbox is to end; its cause is the reason
+	cancel context.CancelCauseFunc
+	wanted chan struct{} // closed by begin
+	served chan struct{} // closed when the sandbox is live
+	gone   chan struct{} // closed when the sandbox has ended
+	begun  sync.Once
+
+	mu        sync.Mutex // guards the fields below
+	state     State
+	place     *quota.Place
+	session   *run.Live
+	processes map[string]*Process
+	order     []*Process // by start
+	running   int
+	calls     int // that are being carried out
+	idle      *time.Timer
+	expires   time.Time
+	expiry    *time.Timer
+	err       error // why it ended; nil: as it was asked to
+}
+
+// Reasons for the end of a sandbox.
+var (
+	errDestroyed = errors.New("it was destroyed")
+	errIdle      = errors.New("it was idle")
+	errExpired   = errors.New("its time was over")
+)
+
+func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
+	s := &Sandbox{
+		ID: id, Created: time.Now().UTC(), fleet: f, request: r.clone(), terms: t, wanted: make(chan struct{}), served: make(chan struct{}), gone: make(chan struct{}),
+		state: Promised, processes: map[string]*Process{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(f.ctx)
+	limit := t.Time
+	if r.Time > 0 {
+		limit = min(limit, r.Time)
+	}
+	s.expires = s.Created.Add(limit)
+	s.expiry = time.AfterFunc(limit, func() { s.cancel(errExpired) })
+	s.idle = time.AfterFunc(s.idleTime(), s.expireIdle)
+	return s
+}
+
+func (s *Sandbox) idleTime() time.Duration {
+	if s.request.Idle > 0 {
+		return s.request.Idle
+	}
+	return s.fleet.config.Idle
+}
+
+// begin lets the sandbox start.
+func (s *Sandbox) begin() { s.begun.Do(func() { close(s.wanted) }) }
+
+// live carries out the sandbox's life.
+func (s *Sandbox) live() {
+	err := s.carryOut()
+	s.idle.Stop()
+	s.expiry.Stop()
+	s.mu.Lock()
+	s.state = Ended
+	s.err = s.reason(err)
+	s.mu.Unlock()
+	s.cancel(nil)
+	s.fleet.over(s)
+	close(s.gone)
+}
+
+// reason returns why the sandbox ended, nil if it was asked to.
+func (s *Sandbox) reason(err error) error {
+	cause := context.Cause(s.ctx)
+	switch {
+	case errors.Is(cause, errDestroyed), errors.Is(cause, errIdle), errors.Is(cause, errExpired):
+		return nil
+	case s.fleet.ctx.Err() != nil:
+		return errClosed
+	}
+	return err
+}
+
+func (s *Sandbox) carryOut() error {
+	select {
+	case <-s.wanted:
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+	lease, err := s.takeTurn()
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	s.set(Starting)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(s.ctx, func() {
+		select {
+		case <-s.served: // serve returns, and the run ends in order
+		default:
+			cancel(context.Cause(s.ctx))
+		}
+	})
+	defer stop()
+	res, err := s.fleet.config.Runner.Run(ctx, s.ID, s.request, s.serve)
+	if res.Late != nil {
+		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
+	}
+	return errors.Join(err, res.Err)
+}
+
+// takeTurn waits for the turn of the sandbox.
+func (s *Sandbox) takeTurn() (*quota.Lease, error) {
+	place, err := s.fleet.config.Queue.Enter(s.ctx, quota.Request{
+		Tenant: s.request.Tenant, Project: s.terms.Project, CPUs: int64(s.terms.CPUs), Memory: s.terms.Memory,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.state, s.place = Queued, place
+	s.mu.Unlock()
+	return place.Wait(s.ctx)
+}
+
+func (s *Sandbox) set(state State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// serve makes the sandbox live until it is to end.
+func (s *Sandbox) serve(ctx context.Context, l *run.Live) {
+	s.mu.Lock()
+	s.state, s.session = Live, l
+	s.mu.Unlock()
+	close(s.served)
+	s.rest()
+	select {
+	case <-s.ctx.Done():
+	case <-ctx.Done():
+	}
+	s.set(Ending)
+}
+
+// Ready starts the sandbox if it is only promised, and returns when it is live.
+func (s *Sandbox) Ready(ctx context.Context) error {
+	s.begin()
+	select {
+	case <-s.served:
+		return nil
+	case <-s.gone:
+		return s.endError()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// endError returns the error for a sandbox that has ended.
+func (s *Sandbox) endError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if over := new(quota.Error); errors.As(s.err, &over) {
+		return over
+	}
+	if s.err != nil {
+		return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended: %v", s.ID, s.err)}
+	}
+	return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
+}
+
+// Destroy ends the sandbox, and returns when its record is closed.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	s.cancel(errDestroyed)
+	select {
+	case <-s.gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Extend sets how much longer the sandbox lives from now on, at most as long as its project allows.
+func (s *Sandbox) Extend(d time.Duration) (until time.Time, err error) {
+	if d <= 0 {
+		return until, invalid("the time must be positive")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	last := s.Created.Add(s.terms.Time)
+	switch until = now.Add(d); {
+	case s.state == Ended || !s.expiry.Stop():
+		return s.expires, &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
+	case until.After(last):
+		s.expiry.Reset(s.expires.Sub(now))
+		return s.expires, invalid("the project lets a sandbox live for %v: it can be extended until %s", s.terms.Time, last.Format(time.RFC3339))
+	}
+	s.expires = until.UTC()
+	s.expiry.Reset(d)
+	return s.expires, nil
+}
+
+// Call keeps the sandbox from being idle until the returned function is called.
+func (s *Sandbox) Call() (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls--
+		s.idle.Reset(s.idleTime())
+	})
+}
+
+// rest starts the time in which the sandbox may be idle again.
+func (s *Sandbox) rest() { s.Call()() }
+
+// expireIdle ends the sandbox if it is idle.
+func (s *Sandbox) expireIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.calls > 0 || s.running > 0: // the last one starts the time again
+	case s.state == Queued || s.state == Starting:
+		s.idle.Reset(s.idleTime())
+	default:
+		s.cancel(errIdle)
+	}
+}
+
+// Info describes a sandbox at one time.
+type Info struct {
+	ID       string
+	Created  time.Time
+	Expires  time.Time
+	State    State
+	Position int // in the queue, of the tenant's starts; 0: it does not wait
+	Project  string
+	Template string
+	Caller   string
+	Session  string
+	Metadata map[string]string
+	CPUs     int
+	Memory   int64 // bytes
+	Running  int   // processes
+	Error    string
+}
+
+// Info returns the sandbox's description.
+func (s *Sandbox) Info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.request.clone()
+	i := Info{
+		ID: s.ID, Created: s.Created, Expires: s.expires, State: s.state, Project: s.terms.Project, Template: r.Template, Caller: r.Caller, Session: r.Session,
+		Metadata: r.Metadata, CPUs: s.terms.CPUs, Memory: s.terms.Memory, Running: s.running,
+	}
+	if s.state == Queued {
+		i.Position = s.place.Position()
+	}
+	if s.err != nil {
+		i.Error = s.err.Error()
+	}
+	return i
+}
