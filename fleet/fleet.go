@@ -212,3 +212,18 @@ func (f *Fleet) forget(id string) {
 
 // errClosed is why sandboxes are ended with the fleet.
 var errClosed = errors.New("the service is shutting down")
+
+// Open returns a fleet with a queue for the quotas of a host. The returned function ends both.
+func Open(q quota.Config, c Config) (f *Fleet, end func(), err error) {
+	if q.Host, err = Size(q.Host); err != nil {
+		return nil, nil, err
+	}
+	if c.Queue, err = quota.New(q); err != nil {
+		return nil, nil, err
+	}
+	f = New(c)
+	return f, func() {
+		f.Close()
+		c.Queue.Close()
+	}, nil
+}

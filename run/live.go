@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,40 +45,54 @@ type Process struct {
 // Run returns the ID of the run.
 func (l *Live) Run() string { return l.job.id }
 
-// Start starts a process. The files are its standard streams; see worker.Session.Start.
+// CommandError is why a command cannot be started: its description is wrong.
+type CommandError struct{ Err error }
+
+// Error implements error.
+func (e *CommandError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *CommandError) Unwrap() error { return e.Err }
+
+// Start starts a process. An error can be a CommandError. The files are its standard streams; see worker.Session.Start.
 func (l *Live) Start(ctx context.Context, c Command, stdin, stdout, stderr *os.File) (*Process, error) {
-	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return nil, errors.New("there is nothing to run: the command is empty")
-	}
-	o := l.job.o
-	names, err := o.Project.BindsAsked(c.Secrets)
+	p, err := l.process(c)
 	if err != nil {
-		return nil, err
-	}
-	if clash := o.Project.Clash(names); clash != "" {
-		return nil, errors.New(clash)
-	}
-	o.Env = append(o.Env[:len(o.Env):len(o.Env)], c.Env...)
-	vars, err := planner{&o, l.job.messages}.variables(nil, names)
-	if err != nil {
-		return nil, err
-	}
-	env := l.job.environ(Console{Window: c.Terminal, Term: c.Term})
-	if c.User != "" {
-		env = withoutUser(env)
-	}
-	p := worker.Process{
-		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: c.Dir, User: c.User, Secrets: names, Time: c.Time,
-		Terminal: c.Terminal, Live: c.Immediate,
-	}
-	if p.Dir == "" {
-		p.Dir = "/workspace"
+		return nil, &CommandError{err}
 	}
 	started, err := l.session.Start(ctx, p, stdin, stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
 	return &Process{started, p.Name, l}, nil
+}
+
+// process returns a command as the worker starts it.
+func (l *Live) process(c Command) (p worker.Process, err error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return p, errors.New("there is nothing to run: the command is empty")
+	}
+	o := l.job.o
+	names, err := o.Project.BindsAsked(c.Secrets)
+	if err != nil {
+		return p, err
+	}
+	if clash := o.Project.Clash(names); clash != "" {
+		return p, errors.New(clash)
+	}
+	o.Env = append(o.Env[:len(o.Env):len(o.Env)], c.Env...)
+	vars, err := planner{&o, l.job.messages}.variables(nil, names)
+	if err != nil {
+		return p, err
+	}
+	env := l.job.environ(Console{Window: c.Terminal, Term: c.Term})
+	if c.User != "" {
+		env = withoutUser(env)
+	}
+	return worker.Process{
+		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: cmp.Or(c.Dir, "/workspace"), User: c.User, Secrets: names, Time: c.Time,
+		Terminal: c.Terminal, Live: c.Immediate,
+	}, nil
 }
 
 // Signal sends a signal to the process's group.

@@ -44,8 +44,8 @@ func natsServer(t *testing.T) string {
 
 var buildNATS sync.Once
 
-// fleet is a machine with agents, and one with the servers.
-type fleet struct {
+// hosts is a machine with agents, and one with the servers.
+type hosts struct {
 	*door       // on the agents' machine
 	ops   *door // on the servers' machine
 	there *peer
@@ -56,10 +56,10 @@ type fleet struct {
 
 // newFleet starts NATS, a ClickHouse engine and `custody ingest` on one machine, and returns a
 // user on another.
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T) *hosts {
 	t.Helper()
 	agents, ops := twoPeers(t)
-	f := &fleet{door: newDoor(t), ops: newDoor(t), there: ops}
+	f := &hosts{door: newDoor(t), ops: newDoor(t), there: ops}
 	f.launch, f.ops.launch = agents.start, ops.start
 	dir := t.TempDir()
 
@@ -83,7 +83,7 @@ func newFleet(t *testing.T) *fleet {
 }
 
 // enrol adds this machine's key to the other machine.
-func (f *fleet) enrol() {
+func (f *hosts) enrol() {
 	f.Helper()
 	statement := filepath.Join(f.dir, "statement")
 	f.ops.must(0, "key", "fleet", "new", "fleet.example")
@@ -92,7 +92,7 @@ func (f *fleet) enrol() {
 }
 
 // ingest starts `custody ingest`.
-func (f *fleet) ingest() {
+func (f *hosts) ingest() {
 	f.ingester = f.ops.command("ingest")
 	f.there.serve(f.ingester)
 }
@@ -145,7 +145,7 @@ func TestFleet(t *testing.T) {
 }
 
 // clickhouse does a statement on the database, as its administrator could.
-func (f *fleet) clickhouse(statement string) {
+func (f *hosts) clickhouse(statement string) {
 	f.Helper()
 	address := f.there.address + ":8123"
 	var conn net.Conn

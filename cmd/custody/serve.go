@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/command"
+	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/privsep"
@@ -76,8 +77,11 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	var sandboxes *fleet.Fleet
 	page := func(ctx context.Context) error {
-		return serve.Host(ctx, h, l, serve.HostOptions{Options: o, Run: shown, Version: version(), Access: log, CloseDead: func() { a.env().Tidy(a.ctx, h) }})
+		return serve.Host(ctx, h, l, serve.HostOptions{
+			Options: o, Run: shown, Version: version(), Access: log, Sandboxes: sandboxes, CloseDead: func() { a.env().Tidy(a.ctx, h) },
+		})
 	}
 	if socket == nil {
 		return errors.Join(page(a.ctx), log.Close())
@@ -96,7 +100,15 @@ func (c serveCmd) Run(a *app) error {
 		users.Sandboxes = c
 		meters.Remote(c.Metrics)
 	}
-	return errors.Join(users.Beside(a.ctx, socket, page), log.Close())
+	runs := &fleet.Runs{Open: a.home, Version: version(), Sandboxes: users.Sandboxes, Notice: a.Say, Problem: a.Complain}
+	var end func()
+	sandboxes, end, err = fleet.Open(h.Config().Quotas, fleet.Config{Runner: runs, Problem: a.Complain})
+	if err != nil {
+		return errors.Join(err, l.Close(), log.Close())
+	}
+	err = users.Beside(a.ctx, socket, page)
+	end()
+	return errors.Join(err, log.Close())
 }
 
 // openSocket opens the socket for users of this host, nil if there is to be none.

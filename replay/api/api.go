@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/replay/views"
 	"github.com/custody-project/custody/store"
 )
@@ -67,6 +68,9 @@ type Options struct {
 	Views *views.Shelf
 	// Tokens are the API tokens; nil: they cannot be administered through the API.
 	Tokens Tokens
+	// Sandboxes are the live sandboxes of SandboxTenant; nil: there are none.
+	Sandboxes     *fleet.Fleet
+	SandboxTenant string
 	// Gate authorizes each request.
 	Gate Gate
 	// OIDC reports that browsers can log in with an OIDC issuer.
@@ -183,6 +187,8 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 		accesses: accessesHandler{search},
 		views:    viewsHandler{o.Views},
 		tokens:   tokensHandler{o.Tokens},
+
+		sandboxes: sandboxesHandler{o.Sandboxes, o.SandboxTenant, c.ended},
 	}
 }
 

@@ -85,6 +85,7 @@ func TestSchemas(t *testing.T) {
 		api.RunItem{}, api.RunDetail{}, api.Verification{}, api.Comparison{}, api.FoundFinding{}, api.AccessEvent{}, api.RunNote{}, api.NoteRequest{}, views.View{}, api.ViewRequest{}, api.Job{}, api.TokenRequest{}, api.JobRequest{}, api.Health{},
 		replay.Why{}, replay.Finding{}, api.State{}, api.Changes{}, api.Lanes{}, replay.Proc{}, replay.Connection{}, replay.FileHistory{},
 		replay.Call{}, replay.Credential{}, replay.Piece{}, access.Token{}, access.Principal{}, access.Problem{}, proof.RecordProof{},
+		api.Sandbox{}, api.SandboxRequest{}, api.ExtendRequest{}, api.ProcessRequest{}, api.StartedProcess{}, api.SignalRequest{},
 	} {
 		gather(types, reflect.TypeOf(v))
 	}
@@ -172,7 +173,7 @@ func TestEveryRoute(t *testing.T) {
 	below := map[access.Role]access.Role{access.Auditor: access.Viewer, access.Operator: access.Auditor, access.Admin: access.Operator}
 	for name, rt := range api.Routes() {
 		method, path, _ := strings.Cut(name, " "+api.Base)
-		path = strings.NewReplacer("{run}", "r-one", "{seq}", "3", "{id}", "nobody").Replace(path)
+		path = strings.NewReplacer("{run}", "r-one", "{seq}", "3", "{id}", "nobody", "{process}", "p1").Replace(path)
 		switch path {
 		case "/compare":
 			path += "?a=r-one&b=r-one"

@@ -38,6 +38,9 @@ var (
 	audits   = may(access.Auditor, "view")
 	notes    = may(access.Auditor, "note")
 	manages  = may(access.Admin, "manage")
+	operates = may(access.Operator, "manage")
+	attends  = may(access.Operator, "view")
+	streams  = may(access.Operator, "follow")
 )
 
 // handlers are the parts of the API: each answers the routes of one resource, and holds what it needs for them.
@@ -56,6 +59,8 @@ type handlers struct {
 	accesses accessesHandler
 	views    viewsHandler
 	tokens   tokensHandler
+
+	sandboxes sandboxesHandler
 }
 
 // routes returns all routes except those for sessions, which are the Gate's.
@@ -107,6 +112,18 @@ func (h *handlers) routes() []*route {
 		{"GET", "/tokens", manages, nil, h.tokens.list},
 		{"POST", "/tokens", manages, nil, h.tokens.create},
 		{"DELETE", "/tokens/{id}", manages, nil, h.tokens.remove},
+		{"POST", "/sandboxes", operates, nil, h.sandboxes.create},
+		{"GET", "/sandboxes", attends, nil, h.sandboxes.list},
+		{"GET", "/sandboxes/{run}", attends, nil, h.sandboxes.one},
+		{"DELETE", "/sandboxes/{run}", operates, nil, h.sandboxes.destroy},
+		{"POST", "/sandboxes/{run}/extend", operates, nil, h.sandboxes.extend},
+		{"POST", "/sandboxes/{run}/processes", operates, nil, h.sandboxes.start},
+		{"GET", "/sandboxes/{run}/processes", attends, nil, h.sandboxes.started},
+		{"GET", "/sandboxes/{run}/processes/{process}", attends, []string{"wait"}, h.sandboxes.startedOne},
+		{"GET", "/sandboxes/{run}/processes/{process}/output", streams, []string{"stream", "offset", "follow"}, h.sandboxes.output},
+		{"POST", "/sandboxes/{run}/processes/{process}/input", operates, []string{"end"}, h.sandboxes.input},
+		{"POST", "/sandboxes/{run}/processes/{process}/signal", operates, nil, h.sandboxes.signal},
+		{"POST", "/sandboxes/{run}/processes/{process}/resize", operates, nil, h.sandboxes.resize},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,7 +30,9 @@ import (
 	"github.com/custody-project/custody/export/format/ecs"
 	"github.com/custody-project/custody/export/format/native"
 	"github.com/custody-project/custody/export/format/perfetto"
+	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
@@ -95,6 +98,7 @@ func newWorld(t testing.TB, change ...func(*world, *api.Options)) *world {
 		t.Fatal(err)
 	}
 	o := w.options()
+	o.Sandboxes = w.noSandboxes()
 	for _, f := range change {
 		f(w, &o)
 	}
@@ -103,6 +107,18 @@ func newWorld(t testing.TB, change ...func(*world, *api.Options)) *world {
 	}
 	w.listen()
 	return w
+}
+
+// noSandboxes is a fleet that refuses to create any.
+func (w *world) noSandboxes() *fleet.Fleet {
+	f, end, err := fleet.Open(quota.Config{}, fleet.Config{Runner: &fleet.Runs{
+		Open: func() (*host.Host, error) { return nil, errors.New("the test has no sandboxes") },
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(end)
+	return f
 }
 
 // listen serves until the test ends, and takes everything down then.

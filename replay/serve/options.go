@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
@@ -45,6 +46,8 @@ type HostOptions struct {
 	Version string
 	// Access records the accesses, and is closed by the caller after the service; nil: the service opens its own log.
 	Access *host.AccessLog
+	// Sandboxes are the live sandboxes, which the caller closes after the service; nil: there are none.
+	Sandboxes *fleet.Fleet
 	// CloseDead closes the records of runs whose process died. It is called every 30 s, by one goroutine.
 	CloseDead func()
 }

@@ -1,0 +1,219 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/fleet"
+	"github.com/custody-project/custody/quota"
+	"github.com/custody-project/custody/replay/access"
+)
+
+// SandboxRequest describes a sandbox to create, in the principal's tenant.
+type SandboxRequest struct {
+	Project   string            `json:"project"`   // a registered project; empty: none, with the defaults
+	Policy    string            `json:"policy"`    // a project file that narrows the project
+	Template  string            `json:"template"`  // empty: the project's
+	Isolation string            `json:"isolation"` // empty: the best tier that works
+	Metadata  map[string]string `json:"metadata"`
+	// IdleSeconds is how long it lives without processes and calls; 0: 5 minutes. TimeSeconds is how long it lives at the most; 0: as long as
+	// the project allows.
+	IdleSeconds int64  `json:"idle_seconds"`
+	TimeSeconds int64  `json:"time_seconds"`
+	Session     string `json:"session"` // while a sandbox has this key, it is returned
+	Lazy        bool   `json:"lazy"`    // it starts when it is first used
+}
+
+// Sandbox is a sandbox of the principal's tenant.
+type Sandbox struct {
+	ID          string            `json:"id"` // of its run, too
+	Created     time.Time         `json:"created"`
+	Expires     time.Time         `json:"expires"`
+	State       fleet.State       `json:"state"`
+	Position    int               `json:"position,omitempty"` // among the tenant's starts that wait
+	Project     string            `json:"project"`
+	Template    string            `json:"template"`
+	Caller      string            `json:"caller"`
+	Session     string            `json:"session,omitempty"`
+	Metadata    map[string]string `json:"metadata"`
+	CPUs        int               `json:"cpus"`
+	MemoryBytes int64             `json:"memory_bytes"`
+	Running     int               `json:"running"`         // processes
+	Error       string            `json:"error,omitempty"` // why it ended by itself
+}
+
+// ExtendRequest sets how long a sandbox lives from now on.
+type ExtendRequest struct {
+	Seconds int64 `json:"seconds"`
+}
+
+func sandboxOf(s *fleet.Sandbox) Sandbox {
+	i := s.Info()
+	out := Sandbox{
+		ID: i.ID, Created: i.Created, Expires: i.Expires, State: i.State, Position: i.Position, Project: i.Project, Template: i.Template, Caller: i.Caller,
+		Session: i.Session, Metadata: i.Metadata, CPUs: i.CPUs, MemoryBytes: i.Memory, Running: i.Running, Error: i.Error,
+	}
+	if out.Metadata == nil {
+		out.Metadata = map[string]string{}
+	}
+	return out
+}
+
+// sandboxesHandler serves live sandboxes.
+type sandboxesHandler struct {
+	fleet  *fleet.Fleet // nil: this server has none
+	tenant string       // whose sandboxes there are
+	ended  <-chan struct{}
+}
+
+// idempotencyKey is the header with the key of an attempt.
+const idempotencyKey = "Idempotency-Key"
+
+// maxSeconds bounds times in requests.
+const maxSeconds = int64(366 * 24 * time.Hour / time.Second)
+
+func seconds(name string, n int64) (time.Duration, error) {
+	if n < 0 || n > maxSeconds {
+		return 0, bad("give whole seconds, up to 366 days", "%s is %d", name, n)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// here returns an error unless the server has sandboxes for the principal's tenant.
+func (h *sandboxesHandler) here(r *request) error {
+	if h.fleet == nil {
+		return errNotHere("sandboxes")
+	}
+	if r.who.Tenant != h.tenant {
+		return access.NewProblem(http.StatusForbidden, "other-tenant", "this host runs sandboxes of another tenant only", "use a host of your tenant")
+	}
+	return nil
+}
+
+// find returns the sandbox that the path names.
+func (h *sandboxesHandler) find(r *request) (*fleet.Sandbox, error) {
+	if err := h.here(r); err != nil {
+		return nil, err
+	}
+	s, err := h.fleet.Get(r.who.Tenant, r.PathValue("run"))
+	return s, fleetProblem(err)
+}
+
+// fleetProblem returns the response to an error of the fleet; others are returned as they are.
+func fleetProblem(err error) error {
+	var over *quota.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &over):
+		p := access.NewProblem(http.StatusTooManyRequests, "quota", over.Error(), "destroy a sandbox, or try again later")
+		if !over.Retry.IsZero() {
+			p.After = max(time.Second, time.Until(over.Retry))
+		}
+		return p
+	case errors.Is(err, quota.ErrClosed):
+		return errEnding()
+	case errors.Is(err, fleet.ErrUnknown):
+		return access.NewProblem(http.StatusNotFound, "no-sandbox", err.Error(), "GET "+Base+"/sandboxes lists those that live")
+	case errors.Is(err, fleet.ErrConflict):
+		return access.NewProblem(http.StatusConflict, "conflict", err.Error(), "")
+	case errors.Is(err, fleet.ErrInvalid):
+		return bad("", "%v", err)
+	case errors.Is(err, fleet.ErrEnded):
+		return access.NewProblem(http.StatusGone, "ended", err.Error(), "its record is that of the run with its ID; create another sandbox")
+	}
+	return err
+}
+
+func (h *sandboxesHandler) create(w http.ResponseWriter, r *request) error {
+	if err := h.here(r); err != nil {
+		return err
+	}
+	var q SandboxRequest
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	idle, err := seconds("idle_seconds", q.IdleSeconds)
+	if err != nil {
+		return err
+	}
+	limit, err := seconds("time_seconds", q.TimeSeconds)
+	if err != nil {
+		return err
+	}
+	s, made, err := h.fleet.Create(r.Context(), fleet.Request{
+		Tenant: r.who.Tenant, Caller: r.who.Name, Project: q.Project, Policy: q.Policy, Template: q.Template, Isolation: q.Isolation, Metadata: q.Metadata,
+		Idle: idle, Time: limit, Session: q.Session, Lazy: q.Lazy, Idempotency: attempt(r),
+	})
+	if err != nil {
+		return fleetProblem(err)
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+	}
+	return answerWith(w, status, sandboxOf(s))
+}
+
+// attempt returns the idempotency key of a request, which is the principal's own.
+func attempt(r *request) string {
+	key := strings.TrimSpace(r.Header.Get(idempotencyKey))
+	if key == "" {
+		return ""
+	}
+	return r.who.Name + "\x00" + key
+}
+
+func (h *sandboxesHandler) list(w http.ResponseWriter, r *request) error {
+	if err := h.here(r); err != nil {
+		return err
+	}
+	list := []Sandbox{}
+	for _, s := range h.fleet.List(r.who.Tenant) {
+		list = append(list, sandboxOf(s))
+	}
+	return answer(w, struct {
+		Sandboxes []Sandbox `json:"sandboxes"`
+	}{list})
+}
+
+func (h *sandboxesHandler) one(w http.ResponseWriter, r *request) error {
+	s, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	return answer(w, sandboxOf(s))
+}
+
+func (h *sandboxesHandler) extend(w http.ResponseWriter, r *request) error {
+	s, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	var q ExtendRequest
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	d, err := seconds("seconds", q.Seconds)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Extend(d); err != nil {
+		return fleetProblem(err)
+	}
+	return answer(w, sandboxOf(s))
+}
+
+func (h *sandboxesHandler) destroy(w http.ResponseWriter, r *request) error {
+	s, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	if err := s.Destroy(r.Context()); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

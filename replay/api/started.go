@@ -1,0 +1,340 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/fleet"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/run"
+)
+
+// ProcessRequest describes a process to start: argv, or a script for the sandbox's shell.
+type ProcessRequest struct {
+	Argv    []string          `json:"argv"`
+	Shell   string            `json:"shell"`
+	Env     map[string]string `json:"env"`
+	Cwd     string            `json:"cwd"`  // empty: /workspace
+	User    string            `json:"user"` // of the sandbox; empty: root
+	Secrets []string          `json:"secrets"`
+	// TimeSeconds limits its time; 0: only the sandbox's.
+	TimeSeconds int64          `json:"time_seconds"`
+	Stdin       bool           `json:"stdin"` // input can be sent; else it has none
+	Terminal    *TerminalState `json:"terminal"`
+}
+
+// TerminalState is a terminal with its size in characters.
+type TerminalState struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+	Type string `json:"type,omitempty"` // for TERM
+}
+
+// SignalRequest is a signal by its name, such as SIGTERM.
+type SignalRequest struct {
+	Signal string `json:"signal"`
+}
+
+// StartedProcess is a process that was started in a sandbox.
+type StartedProcess struct {
+	Name     string         `json:"name"` // of its step in the record
+	Argv     []string       `json:"argv"`
+	Cwd      string         `json:"cwd"`
+	User     string         `json:"user"`
+	Terminal *TerminalState `json:"terminal,omitempty"`
+	Started  time.Time      `json:"started"`
+	Ended    *time.Time     `json:"ended"`     // null while it runs
+	ExitCode *int           `json:"exit_code"` // null while it runs, or if Custody ended it
+	Signal   string         `json:"signal,omitempty"`
+	OOM      bool           `json:"oom,omitempty"`
+	Error    string         `json:"error,omitempty"`
+}
+
+func startedOf(p *fleet.Process) StartedProcess {
+	c := p.Command
+	out := StartedProcess{Name: p.Name, Argv: c.Argv, Cwd: c.Dir, User: c.User, Started: p.Started}
+	if t := c.Terminal; t != nil {
+		out.Terminal = &TerminalState{t.Rows, t.Cols, c.Term}
+	}
+	select {
+	case <-p.Done():
+	default:
+		return out
+	}
+	exit, ended, err := p.Exit()
+	out.Ended, out.OOM, out.Error = &ended, exit.OOM, exit.Error
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.ExitCode = &exit.Code
+	if exit.Signal != 0 {
+		out.Signal = unix.SignalName(syscall.Signal(exit.Signal))
+	}
+	return out
+}
+
+// command returns what a request asks for.
+func (q ProcessRequest) command() (c run.Command, err error) {
+	switch {
+	case (len(q.Argv) == 0) == (q.Shell == ""):
+		return c, bad("give argv, or shell with a script", "the request has not exactly one of argv and shell")
+	case q.Shell != "":
+		q.Argv = []string{"/bin/sh", "-c", q.Shell}
+	}
+	for _, text := range slices.Concat(q.Argv, []string{q.Cwd, q.User}) {
+		if strings.ContainsRune(text, 0) {
+			return c, bad("leave it out", "an argument, cwd or user has a NUL")
+		}
+	}
+	c = run.Command{Argv: q.Argv, Dir: q.Cwd, User: q.User, Secrets: q.Secrets, Immediate: true}
+	if c.Time, err = seconds("time_seconds", q.TimeSeconds); err != nil {
+		return c, err
+	}
+	if t := q.Terminal; t != nil {
+		c.Terminal, c.Term = &channel.Winsize{Rows: t.Rows, Cols: t.Cols}, t.Type
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(q.Env)) {
+		list = append(list, name+"="+q.Env[name])
+	}
+	c.Env, err = project.ParseVariables(list, func(string) (string, bool) { return "", false })
+	if err != nil {
+		return c, bad("", "env: %v", err)
+	}
+	return c, nil
+}
+
+func (h *sandboxesHandler) start(w http.ResponseWriter, r *request) error {
+	s, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	var q ProcessRequest
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	c, err := q.command()
+	if err != nil {
+		return err
+	}
+	p, err := s.Start(r.Context(), c, q.Stdin)
+	if err != nil {
+		return fleetProblem(err)
+	}
+	return answerWith(w, http.StatusCreated, startedOf(p))
+}
+
+func (h *sandboxesHandler) started(w http.ResponseWriter, r *request) error {
+	s, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	list := []StartedProcess{}
+	for _, p := range s.Processes() {
+		list = append(list, startedOf(p))
+	}
+	return answer(w, struct {
+		Processes []StartedProcess `json:"processes"`
+	}{list})
+}
+
+// process returns the process that the path names.
+func (h *sandboxesHandler) process(r *request) (*fleet.Process, error) {
+	s, err := h.find(r)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Process(r.PathValue("process"))
+	if errors.Is(err, fleet.ErrUnknown) {
+		return nil, access.NewProblem(http.StatusNotFound, "no-process", err.Error(), "GET processes of the sandbox lists them")
+	}
+	return p, err
+}
+
+// longestWait bounds how long a request waits for the end of a process.
+const longestWait = 60
+
+func (h *sandboxesHandler) startedOne(w http.ResponseWriter, r *request) error {
+	p, err := h.process(r)
+	if err != nil {
+		return err
+	}
+	wait, err := r.number("wait", 0, longestWait)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)
+		defer cancel()
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+		case <-h.ended:
+		}
+	}
+	return answer(w, startedOf(p))
+}
+
+func (h *sandboxesHandler) signal(w http.ResponseWriter, r *request) error {
+	p, err := h.process(r)
+	if err != nil {
+		return err
+	}
+	var q SignalRequest
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	sig := unix.SignalNum(q.Signal)
+	if sig == 0 {
+		return bad("give its name, such as SIGTERM or SIGKILL", "%.40q is no signal", q.Signal)
+	}
+	if err := p.Signal(r.Context(), sig); err != nil {
+		return fleetProblem(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (h *sandboxesHandler) resize(w http.ResponseWriter, r *request) error {
+	p, err := h.process(r)
+	if err != nil {
+		return err
+	}
+	var q TerminalState
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	if err := p.Resize(r.Context(), channel.Winsize{Rows: q.Rows, Cols: q.Cols}); err != nil {
+		return fleetProblem(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// maxInput bounds the input of one request, in bytes.
+const maxInput = 8 << 20
+
+// input writes the body to the process's input. With the parameter end, its input then ends.
+func (h *sandboxesHandler) input(w http.ResponseWriter, r *request) error {
+	p, err := h.process(r)
+	if err != nil {
+		return err
+	}
+	end, err := r.flag("end")
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxInput+1))
+	if err != nil {
+		return bad("send it again", "the body could not be read")
+	}
+	if len(text) > maxInput {
+		return access.NewProblem(http.StatusRequestEntityTooLarge, "body", "the body is too long", "send at most "+strconv.Itoa(maxInput)+" bytes in one request")
+	}
+	if len(text) > 0 {
+		if _, err := p.Write(r.Context(), text); err != nil {
+			return fleetProblem(err)
+		}
+	}
+	if end {
+		if err := p.CloseInput(); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// outputPiece bounds what is sent at a time, in bytes.
+const outputPiece = 64 << 10
+
+// output streams an output of a process from an offset on, until the process has ended.
+func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
+	p, err := h.process(r)
+	if err != nil {
+		return err
+	}
+	offset, err := r.number("offset", 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	streams := []string{"stdout", "stderr"}
+	if p.Command.Terminal != nil {
+		streams = []string{"tty", "stderr"}
+	}
+	name, err := r.oneOf("stream", streams...)
+	if err != nil {
+		return err
+	}
+	out, err := p.Output(name)
+	if err != nil {
+		return fleetProblem(err)
+	}
+	follow, err := r.flag("follow")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(r.Context(), streamEnd(time.Now(), r.who.Expires))
+	defer cancel()
+	if !follow { // what there is now
+		cancel()
+	}
+	return h.pour(ctx, w, out, int64(offset))
+}
+
+// pour sends an output until it or ctx ends. A client resumes at the offset that it has reached.
+func (h *sandboxesHandler) pour(ctx context.Context, w http.ResponseWriter, out *fleet.Output, offset int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-h.ended:
+			cancel()
+		case <-stop:
+		}
+	}()
+	rc := http.NewResponseController(w)
+	begun := false
+	for {
+		b, err := out.Read(ctx, offset, outputPiece)
+		gone := new(fleet.Gone)
+		switch {
+		case errors.As(err, &gone) && !begun:
+			return access.NewProblem(http.StatusGone, "output-gone", err.Error(), "GET "+Base+"/runs/{run}/output has what was recorded; offset "+strconv.FormatInt(gone.First, 10)+" is still here")
+		case errors.Is(err, fleet.ErrInvalid) && !begun:
+			return fleetProblem(err)
+		}
+		if !begun {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.WriteHeader(http.StatusOK)
+			begun = true
+		}
+		if err != nil || len(b) == 0 {
+			return nil
+		}
+		if err := errors.Join(deadline(rc, slowest), write(w, b), rc.Flush(), deadline(rc, 0)); err != nil {
+			return nil // the client has gone, or is too slow
+		}
+		offset += int64(len(b))
+	}
+}
+
+func write(w io.Writer, b []byte) error {
+	_, err := w.Write(b)
+	return err
+}
