@@ -126,8 +126,8 @@ func (w *Warm) Assign(ctx context.Context, p Parts, s Settings, abort context.Ca
 	return sb, nil
 }
 
-// identifyTimeout bounds the guest's answer to its identity, which takes some 10 ms.
-const identifyTimeout = 30 * time.Second
+// identifyTimeout bounds the guest's answer to its identity, which takes some 10 ms, and far more where the host itself is emulated.
+const identifyTimeout = 2 * time.Minute
 
 // Identify sends the guest its time, randomness and identity, when nothing holds the VM.
 func (s *Sandbox) Identify(ctx context.Context) error {
