@@ -65,3 +65,31 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 	*t = Text(raw)
 	return nil
 }
+
+// Texts are strings that JSON keeps as a list of Text.
+type Texts []string
+
+// MarshalJSON implements json.Marshaler.
+func (t Texts) MarshalJSON() ([]byte, error) {
+	if t == nil {
+		return []byte("null"), nil
+	}
+	list := make([]Text, len(t))
+	for i, s := range t {
+		list[i] = Text(s)
+	}
+	return json.Marshal(list)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Texts) UnmarshalJSON(b []byte) error {
+	var list []Text
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	*t = nil
+	for _, s := range list {
+		*t = append(*t, string(s))
+	}
+	return nil
+}

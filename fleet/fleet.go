@@ -50,7 +50,8 @@ const (
 
 // Bounds of what a tenant can make the host remember.
 const (
-	maxEnded = 1000 // sandboxes that have ended, of a tenant
+	maxOf    = 10000 // sandboxes of a tenant that have not ended
+	maxEnded = 1000  // and that have
 	maxKeys  = 1 << 14
 	maxKey   = 256 // bytes
 )
@@ -69,6 +70,7 @@ type Fleet struct {
 	sandboxes map[string]*Sandbox // by ID
 	sessions  map[key]*Sandbox    // that have not ended, by session key
 	attempts  map[key]*Sandbox    // by idempotency key
+	lives     map[string]int      // number of sandboxes that have not ended, by tenant
 	ended     map[string][]string // IDs of sandboxes that have ended, by tenant, in that order
 }
 
@@ -81,7 +83,7 @@ func New(c Config) *Fleet {
 	if c.Problem == nil {
 		c.Problem = func(error) {}
 	}
-	f := &Fleet{config: c, sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, ended: map[string][]string{}}
+	f := &Fleet{config: c, sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, lives: map[string]int{}, ended: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -113,6 +115,10 @@ func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, e
 	if s, err := f.existing(r, terms); s != nil || err != nil {
 		return s, false, err
 	}
+	if f.lives[r.Tenant] >= maxOf {
+		return nil, false, conflict("the tenant has %d sandboxes, promised ones included: destroy some first", maxOf)
+	}
+	f.lives[r.Tenant]++
 	s = newSandbox(f, host.NewRunID(time.Now()), r, terms)
 	f.sandboxes[s.ID] = s
 	if r.Session != "" {
@@ -145,7 +151,10 @@ func (f *Fleet) existing(r Request, t Terms) (*Sandbox, error) {
 		return nil, nil
 	}
 	s := f.sessions[key{r.Tenant, t.Project, r.Session}]
-	if s != nil && !s.request.sameShape(r) {
+	if s == nil || s.ctx.Err() != nil { // none, or one that ends
+		return nil, nil
+	}
+	if !s.request.sameShape(r) {
 		return nil, conflict("the session %q has a sandbox of another template or with other settings", r.Session)
 	}
 	return s, nil
@@ -181,6 +190,9 @@ func (f *Fleet) over(s *Sandbox) {
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.sessions, func(_ key, other *Sandbox) bool { return other == s })
 	tenant := s.request.Tenant
+	if f.lives[tenant]--; f.lives[tenant] == 0 {
+		delete(f.lives, tenant)
+	}
 	f.ended[tenant] = append(f.ended[tenant], s.ID)
 	for len(f.ended[tenant]) > maxEnded {
 		f.forget(f.ended[tenant][0])

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/worker"
@@ -90,7 +91,7 @@ func (l *Live) process(c Command) (p worker.Process, err error) {
 		env = withoutUser(env)
 	}
 	return worker.Process{
-		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: cmp.Or(c.Dir, "/workspace"), User: c.User, Secrets: names, Time: c.Time,
+		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: audit.Text(cmp.Or(c.Dir, "/workspace")), User: audit.Text(c.User), Secrets: names, Time: c.Time,
 		Terminal: c.Terminal, Live: c.Immediate,
 	}, nil
 }

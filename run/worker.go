@@ -46,7 +46,7 @@ func (j *Job) config(facts audit.Lifecycle, c Console) (worker.Config, error) {
 func (j *Job) workerSteps(c Console) (list []worker.Step) {
 	env := j.environ(c)
 	for _, s := range j.steps {
-		list = append(list, worker.Step{Name: s.name, Argv: s.argv, Dir: s.dir, Env: env, Vars: s.vars, Secrets: s.secrets, Time: s.time})
+		list = append(list, worker.Step{Name: s.name, Argv: s.argv, Dir: audit.Text(s.dir), Env: env, Vars: s.vars, Secrets: s.secrets, Time: s.time})
 	}
 	return list
 }

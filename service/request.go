@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project"
@@ -17,9 +18,9 @@ import (
 // Request is what a client asks for: the flags of `custody run`, and the project's file.
 type Request struct {
 	Source    run.Source
-	Command   []string
+	Command   audit.Texts
 	Secrets   []string
-	Env       []project.Variable
+	Env       audit.Texts // NAME=VALUE
 	Template  string
 	Isolation string
 	Cold      bool
@@ -79,9 +80,5 @@ func checkPath(path string) error {
 
 // variables returns the plain variables, which are checked again.
 func (r *Request) variables() ([]project.Variable, error) {
-	var list []string
-	for _, v := range r.Env {
-		list = append(list, v.String())
-	}
-	return project.ParseVariables(list, func(string) (string, bool) { return "", false })
+	return project.ParseVariables(r.Env, func(string) (string, bool) { return "", false })
 }

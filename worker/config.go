@@ -46,9 +46,9 @@ type In struct {
 // Step is a command of the run; see sandbox.Step.
 type Step struct {
 	Name      string
-	Argv      []string
-	Env, Vars []string
-	Dir       string
+	Argv      audit.Texts
+	Env, Vars audit.Texts
+	Dir       audit.Text
 	Secrets   []string
 	Time      time.Duration
 }

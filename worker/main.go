@@ -325,7 +325,7 @@ func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result
 func (w *worker) steps() (list []sandbox.Step) {
 	for _, s := range w.order.Steps {
 		list = append(list, sandbox.Step{
-			Name: s.Name, Argv: s.Argv, Env: s.Env, Vars: s.Vars, Dir: s.Dir, Secrets: s.Secrets, Time: s.Time, TTY: w.order.Terminal,
+			Name: s.Name, Argv: s.Argv, Env: s.Env, Vars: s.Vars, Dir: string(s.Dir), Secrets: s.Secrets, Time: s.Time, TTY: w.order.Terminal,
 			Live: w.order.Live, Stdin: w.stdin, Stdout: w.stdout, Stderr: w.stderr, Signals: w.signals, Resizes: w.resizes,
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/sandbox"
@@ -163,9 +164,9 @@ func (p *processes) launch(c Process, files []*os.File) error {
 // Process is a process to start in a session.
 type Process struct {
 	Name      string // the name of its step, which no other process of the session has
-	Argv      []string
-	Env, Vars []string // see sandbox.Step
-	Dir, User string
+	Argv      audit.Texts
+	Env, Vars audit.Texts // see sandbox.Step
+	Dir, User audit.Text
 	Secrets   []string
 	Time      time.Duration // limit; 0: only the run's
 	Terminal  *channel.Winsize
@@ -175,7 +176,7 @@ type Process struct {
 // step returns the process as a step.
 func (c Process) step(files []*os.File, r *running) sandbox.Step {
 	return sandbox.Step{
-		Name: c.Name, Session: true, Argv: c.Argv, Env: c.Env, Vars: c.Vars, Dir: c.Dir, User: c.User, Secrets: c.Secrets, Time: c.Time, TTY: c.Terminal,
+		Name: c.Name, Session: true, Argv: c.Argv, Env: c.Env, Vars: c.Vars, Dir: string(c.Dir), User: string(c.User), Secrets: c.Secrets, Time: c.Time, TTY: c.Terminal,
 		Live: c.Live, Stdin: files[0], Stdout: files[1], Stderr: files[2], Signals: r.signals, Resizes: r.resizes,
 	}
 }

@@ -91,8 +91,12 @@ func (c runCmd) remote(a *app, socket string) error {
 	if r.Source, err = run.ReadSource(a.ctx, c.Project, c.Policy); err != nil {
 		return err
 	}
-	if r.Env, err = project.ParseVariables(c.Env, os.LookupEnv); err != nil {
+	env, err := project.ParseVariables(c.Env, os.LookupEnv)
+	if err != nil {
 		return err
+	}
+	for _, v := range env {
+		r.Env = append(r.Env, v.String())
 	}
 	res, err := service.Run(a.ctx, socket, r, service.User{Notice: a.Say, Progress: a.Say, Problem: a.Complain, Attach: c.attach(a), Records: a.stdout})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/replay/access"
-	"github.com/custody-project/custody/replay/api"
 )
 
 // caller is a program that uses the API of a service.
@@ -80,7 +80,7 @@ func TestSandboxes(t *testing.T) {
 			id := useSandbox(c)
 			admin.verified(id)
 			viewer := caller{t, s.page(), admin.newToken("viewer-"+name, string(access.Auditor))}
-			viewer.ask(http.StatusForbidden, "POST", "/sandboxes", api.SandboxRequest{}, nil)
+			viewer.ask(http.StatusForbidden, "POST", "/sandboxes", client.SandboxRequest{}, nil)
 			var started, created bool
 			for _, a := range admin.looks() {
 				created = created || a.Route == "POST /api/v1/sandboxes" && a.Who == "agents-"+name
@@ -96,18 +96,18 @@ func TestSandboxes(t *testing.T) {
 // useSandbox does what a program does with a sandbox, and returns its ID.
 func useSandbox(c caller) string {
 	c.Helper()
-	var s, again api.Sandbox
-	create := api.SandboxRequest{Metadata: map[string]string{"task": "7"}, Session: "one"}
+	var s, again client.Sandbox
+	create := client.SandboxRequest{Metadata: map[string]string{"task": "7"}, Session: "one"}
 	c.ask(http.StatusCreated, "POST", "/sandboxes", create, &s, "Idempotency-Key", "k")
 	c.ask(http.StatusOK, "POST", "/sandboxes", create, &again, "Idempotency-Key", "k")
-	c.ask(http.StatusConflict, "POST", "/sandboxes", api.SandboxRequest{}, nil, "Idempotency-Key", "k")
+	c.ask(http.StatusConflict, "POST", "/sandboxes", client.SandboxRequest{}, nil, "Idempotency-Key", "k")
 	if again.ID != s.ID || s.Metadata["task"] != "7" {
 		c.Errorf("%+v, then %+v", s, again)
 	}
 	at := "/sandboxes/" + s.ID
-	var cat, echo api.StartedProcess
-	c.ask(http.StatusCreated, "POST", at+"/processes", api.ProcessRequest{Argv: []string{"cat"}, Stdin: true}, &cat)
-	c.ask(http.StatusCreated, "POST", at+"/processes", api.ProcessRequest{Shell: "echo $A; id -un; pgrep -c cat; exit 3", Env: map[string]string{"A": "b c"}, User: "nobody"}, &echo)
+	var cat, echo client.StartedProcess
+	c.ask(http.StatusCreated, "POST", at+"/processes", client.ProcessRequest{Argv: []string{"cat"}, Stdin: true}, &cat)
+	c.ask(http.StatusCreated, "POST", at+"/processes", client.ProcessRequest{Shell: "echo $A; id -un; pgrep -c cat; exit 3", Env: map[string]string{"A": "b c"}, User: "nobody"}, &echo)
 	if _, out := c.do("GET", at+"/processes/"+echo.Name+"/output?follow=true", nil); string(out) != "b c\nnobody\n1\n" {
 		c.Errorf("the output is %q", out)
 	}
@@ -121,10 +121,10 @@ func useSandbox(c caller) string {
 		c.Errorf("the output of cat is %q", out)
 	}
 	c.ask(http.StatusConflict, "POST", at+"/processes/"+cat.Name+"/input", "more", nil)
-	var sleep api.StartedProcess
-	c.ask(http.StatusCreated, "POST", at+"/processes", api.ProcessRequest{Argv: []string{"sleep", "1000"}, Terminal: &api.TerminalState{Rows: 24, Cols: 80}}, &sleep)
-	c.ask(http.StatusNoContent, "POST", at+"/processes/"+sleep.Name+"/resize", api.TerminalState{Rows: 10, Cols: 20}, nil)
-	c.ask(http.StatusNoContent, "POST", at+"/processes/"+sleep.Name+"/signal", api.SignalRequest{Signal: "SIGTERM"}, nil)
+	var sleep client.StartedProcess
+	c.ask(http.StatusCreated, "POST", at+"/processes", client.ProcessRequest{Argv: []string{"sleep", "1000"}, Terminal: &client.TerminalState{Rows: 24, Cols: 80}}, &sleep)
+	c.ask(http.StatusNoContent, "POST", at+"/processes/"+sleep.Name+"/resize", client.TerminalState{Rows: 10, Cols: 20}, nil)
+	c.ask(http.StatusNoContent, "POST", at+"/processes/"+sleep.Name+"/signal", client.SignalRequest{Signal: "SIGTERM"}, nil)
 	c.ask(http.StatusOK, "GET", at+"/processes/"+sleep.Name+"?wait=60", nil, &sleep)
 	if sleep.Signal != "SIGTERM" {
 		c.Errorf("the signalled process is %+v", sleep)
@@ -136,19 +136,19 @@ func useSandbox(c caller) string {
 		c.ask(status, "GET", path, nil, nil)
 	}
 	for _, wrong := range []any{
-		api.ProcessRequest{}, api.ProcessRequest{Argv: []string{"a\x00b"}}, api.ProcessRequest{Argv: []string{"true"}, Secrets: []string{"none"}},
-		map[string]any{"argv": []string{"true"}, "unknown": 1}, api.ProcessRequest{Argv: []string{"true"}, Env: map[string]string{"a b": "c"}},
+		client.ProcessRequest{}, client.ProcessRequest{Argv: []string{"a\x00b"}}, client.ProcessRequest{Argv: []string{"true"}, Secrets: []string{"none"}},
+		map[string]any{"argv": []string{"true"}, "unknown": 1}, client.ProcessRequest{Argv: []string{"true"}, Env: map[string]string{"a b": "c"}},
 	} {
 		c.ask(http.StatusBadRequest, "POST", at+"/processes", wrong, nil)
 	}
-	c.ask(http.StatusOK, "POST", at+"/extend", api.ExtendRequest{Seconds: 60}, &s)
-	c.ask(http.StatusBadRequest, "POST", at+"/extend", api.ExtendRequest{Seconds: 1e6}, nil)
-	var list struct{ Sandboxes []api.Sandbox }
+	c.ask(http.StatusOK, "POST", at+"/extend", client.ExtendRequest{Seconds: 60}, &s)
+	c.ask(http.StatusBadRequest, "POST", at+"/extend", client.ExtendRequest{Seconds: 1e6}, nil)
+	var list struct{ Sandboxes []client.Sandbox }
 	c.ask(http.StatusOK, "GET", "/sandboxes", nil, &list)
 	if len(list.Sandboxes) != 1 || list.Sandboxes[0].State != "live" {
 		c.Errorf("the sandboxes are %+v", list.Sandboxes)
 	}
 	c.ask(http.StatusNoContent, "DELETE", at, nil, nil)
-	c.ask(http.StatusGone, "POST", at+"/processes", api.ProcessRequest{Argv: []string{"true"}}, nil)
+	c.ask(http.StatusGone, "POST", at+"/processes", client.ProcessRequest{Argv: []string{"true"}}, nil)
 	return s.ID
 }

@@ -188,7 +188,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 		views:    viewsHandler{o.Views},
 		tokens:   tokensHandler{o.Tokens},
 
-		sandboxes: sandboxesHandler{o.Sandboxes, o.SandboxTenant, c.ended},
+		sandboxes: sandboxesHandler{fleet: o.Sandboxes, tenant: o.SandboxTenant, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
 }
 

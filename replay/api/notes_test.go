@@ -202,7 +202,7 @@ func TestNoteFromElsewhere(t *testing.T) {
 		for i := 0; i+1 < len(headers); i += 2 {
 			req.Header.Set(headers[i], headers[i+1])
 		}
-		res, err := client().Do(req)
+		res, err := browser().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
@@ -85,7 +86,7 @@ func TestSchemas(t *testing.T) {
 		api.RunItem{}, api.RunDetail{}, api.Verification{}, api.Comparison{}, api.FoundFinding{}, api.AccessEvent{}, api.RunNote{}, api.NoteRequest{}, views.View{}, api.ViewRequest{}, api.Job{}, api.TokenRequest{}, api.JobRequest{}, api.Health{},
 		replay.Why{}, replay.Finding{}, api.State{}, api.Changes{}, api.Lanes{}, replay.Proc{}, replay.Connection{}, replay.FileHistory{},
 		replay.Call{}, replay.Credential{}, replay.Piece{}, access.Token{}, access.Principal{}, access.Problem{}, proof.RecordProof{},
-		api.Sandbox{}, api.SandboxRequest{}, api.ExtendRequest{}, api.ProcessRequest{}, api.StartedProcess{}, api.SignalRequest{},
+		client.Sandbox{}, client.SandboxRequest{}, client.ExtendRequest{}, client.ProcessRequest{}, client.StartedProcess{}, client.SignalRequest{},
 	} {
 		gather(types, reflect.TypeOf(v))
 	}

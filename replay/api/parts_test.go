@@ -153,7 +153,7 @@ func TestBrokenDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := client().Do(req)
+	res, err := browser().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func TestHeaders(t *testing.T) {
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Accept-Encoding", "gzip")
-	res, err := client().Do(req)
+	res, err := browser().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestHeaders(t *testing.T) {
 	} else if text, err := io.ReadAll(z); err != nil || !json.Valid(text) {
 		t.Errorf("%v", err)
 	}
-	page, err := client().Get(strings.TrimSuffix(w.base, api.Base) + "/")
+	page, err := browser().Get(strings.TrimSuffix(w.base, api.Base) + "/")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,53 +6,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/replay/access"
 )
 
-// SandboxRequest describes a sandbox to create, in the principal's tenant.
-type SandboxRequest struct {
-	Project   string            `json:"project"`   // a registered project; empty: none, with the defaults
-	Policy    string            `json:"policy"`    // a project file that narrows the project
-	Template  string            `json:"template"`  // empty: the project's
-	Isolation string            `json:"isolation"` // empty: the best tier that works
-	Metadata  map[string]string `json:"metadata"`
-	// IdleSeconds is how long it lives without processes and calls; 0: 5 minutes. TimeSeconds is how long it lives at the most; 0: as long as
-	// the project allows.
-	IdleSeconds int64  `json:"idle_seconds"`
-	TimeSeconds int64  `json:"time_seconds"`
-	Session     string `json:"session"` // while a sandbox has this key, it is returned
-	Lazy        bool   `json:"lazy"`    // it starts when it is first used
-}
-
-// Sandbox is a sandbox of the principal's tenant.
-type Sandbox struct {
-	ID          string            `json:"id"` // of its run, too
-	Created     time.Time         `json:"created"`
-	Expires     time.Time         `json:"expires"`
-	State       fleet.State       `json:"state"`
-	Position    int               `json:"position,omitempty"` // among the tenant's starts that wait
-	Project     string            `json:"project"`
-	Template    string            `json:"template"`
-	Caller      string            `json:"caller"`
-	Session     string            `json:"session,omitempty"`
-	Metadata    map[string]string `json:"metadata"`
-	CPUs        int               `json:"cpus"`
-	MemoryBytes int64             `json:"memory_bytes"`
-	Running     int               `json:"running"`         // processes
-	Error       string            `json:"error,omitempty"` // why it ended by itself
-}
-
-// ExtendRequest sets how long a sandbox lives from now on.
-type ExtendRequest struct {
-	Seconds int64 `json:"seconds"`
-}
-
-func sandboxOf(s *fleet.Sandbox) Sandbox {
+// sandboxOf returns the description of a sandbox.
+func sandboxOf(s *fleet.Sandbox) client.Sandbox {
 	i := s.Info()
-	out := Sandbox{
-		ID: i.ID, Created: i.Created, Expires: i.Expires, State: i.State, Position: i.Position, Project: i.Project, Template: i.Template, Caller: i.Caller,
+	out := client.Sandbox{
+		ID: i.ID, Created: i.Created, Expires: i.Expires, State: string(i.State), Position: i.Position, Project: i.Project, Template: i.Template, Caller: i.Caller,
 		Session: i.Session, Metadata: i.Metadata, CPUs: i.CPUs, MemoryBytes: i.Memory, Running: i.Running, Error: i.Error,
 	}
 	if out.Metadata == nil {
@@ -66,6 +30,15 @@ type sandboxesHandler struct {
 	fleet  *fleet.Fleet // nil: this server has none
 	tenant string       // whose sandboxes there are
 	ended  <-chan struct{}
+	waits  turnstile // requests that wait for output, or for the end of a process
+}
+
+// maxWaits bounds the requests that wait, and maxWaitsOf those of one principal.
+const maxWaits, maxWaitsOf = 4096, 512
+
+// enter counts a request that waits.
+func (h *sandboxesHandler) enter(r *request) (leave func(), err error) {
+	return h.waits.enter(r.who.Tenant+"\x00"+r.who.Name, "requests that wait")
 }
 
 // idempotencyKey is the header with the key of an attempt.
@@ -131,7 +104,7 @@ func (h *sandboxesHandler) create(w http.ResponseWriter, r *request) error {
 	if err := h.here(r); err != nil {
 		return err
 	}
-	var q SandboxRequest
+	var q client.SandboxRequest
 	if err := r.body(&q); err != nil {
 		return err
 	}
@@ -170,12 +143,12 @@ func (h *sandboxesHandler) list(w http.ResponseWriter, r *request) error {
 	if err := h.here(r); err != nil {
 		return err
 	}
-	list := []Sandbox{}
+	list := []client.Sandbox{}
 	for _, s := range h.fleet.List(r.who.Tenant) {
 		list = append(list, sandboxOf(s))
 	}
 	return answer(w, struct {
-		Sandboxes []Sandbox `json:"sandboxes"`
+		Sandboxes []client.Sandbox `json:"sandboxes"`
 	}{list})
 }
 
@@ -192,7 +165,7 @@ func (h *sandboxesHandler) extend(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var q ExtendRequest
+	var q client.ExtendRequest
 	if err := r.body(&q); err != nil {
 		return err
 	}

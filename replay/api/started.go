@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/project"
@@ -21,52 +22,12 @@ import (
 	"github.com/custody-project/custody/run"
 )
 
-// ProcessRequest describes a process to start: argv, or a script for the sandbox's shell.
-type ProcessRequest struct {
-	Argv    []string          `json:"argv"`
-	Shell   string            `json:"shell"`
-	Env     map[string]string `json:"env"`
-	Cwd     string            `json:"cwd"`  // empty: /workspace
-	User    string            `json:"user"` // of the sandbox; empty: root
-	Secrets []string          `json:"secrets"`
-	// TimeSeconds limits its time; 0: only the sandbox's.
-	TimeSeconds int64          `json:"time_seconds"`
-	Stdin       bool           `json:"stdin"` // input can be sent; else it has none
-	Terminal    *TerminalState `json:"terminal"`
-}
-
-// TerminalState is a terminal with its size in characters.
-type TerminalState struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
-	Type string `json:"type,omitempty"` // for TERM
-}
-
-// SignalRequest is a signal by its name, such as SIGTERM.
-type SignalRequest struct {
-	Signal string `json:"signal"`
-}
-
-// StartedProcess is a process that was started in a sandbox.
-type StartedProcess struct {
-	Name     string         `json:"name"` // of its step in the record
-	Argv     []string       `json:"argv"`
-	Cwd      string         `json:"cwd"`
-	User     string         `json:"user"`
-	Terminal *TerminalState `json:"terminal,omitempty"`
-	Started  time.Time      `json:"started"`
-	Ended    *time.Time     `json:"ended"`     // null while it runs
-	ExitCode *int           `json:"exit_code"` // null while it runs, or if Custody ended it
-	Signal   string         `json:"signal,omitempty"`
-	OOM      bool           `json:"oom,omitempty"`
-	Error    string         `json:"error,omitempty"`
-}
-
-func startedOf(p *fleet.Process) StartedProcess {
+// startedOf returns the description of a process.
+func startedOf(p *fleet.Process) client.StartedProcess {
 	c := p.Command
-	out := StartedProcess{Name: p.Name, Argv: c.Argv, Cwd: c.Dir, User: c.User, Started: p.Started}
+	out := client.StartedProcess{Name: p.Name, Argv: c.Argv, Cwd: c.Dir, User: c.User, Started: p.Started}
 	if t := c.Terminal; t != nil {
-		out.Terminal = &TerminalState{t.Rows, t.Cols, c.Term}
+		out.Terminal = &client.TerminalState{Rows: t.Rows, Cols: t.Cols, Type: c.Term}
 	}
 	select {
 	case <-p.Done():
@@ -86,8 +47,8 @@ func startedOf(p *fleet.Process) StartedProcess {
 	return out
 }
 
-// command returns what a request asks for.
-func (q ProcessRequest) command() (c run.Command, err error) {
+// commandOf returns what a request asks for.
+func commandOf(q client.ProcessRequest) (c run.Command, err error) {
 	switch {
 	case (len(q.Argv) == 0) == (q.Shell == ""):
 		return c, bad("give argv, or shell with a script", "the request has not exactly one of argv and shell")
@@ -122,11 +83,11 @@ func (h *sandboxesHandler) start(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var q ProcessRequest
+	var q client.ProcessRequest
 	if err := r.body(&q); err != nil {
 		return err
 	}
-	c, err := q.command()
+	c, err := commandOf(q)
 	if err != nil {
 		return err
 	}
@@ -142,12 +103,12 @@ func (h *sandboxesHandler) started(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	list := []StartedProcess{}
+	list := []client.StartedProcess{}
 	for _, p := range s.Processes() {
 		list = append(list, startedOf(p))
 	}
 	return answer(w, struct {
-		Processes []StartedProcess `json:"processes"`
+		Processes []client.StartedProcess `json:"processes"`
 	}{list})
 }
 
@@ -177,6 +138,11 @@ func (h *sandboxesHandler) startedOne(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if wait > 0 {
+		leave, err := h.enter(r)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)
 		defer cancel()
 		select {
@@ -193,7 +159,7 @@ func (h *sandboxesHandler) signal(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var q SignalRequest
+	var q client.SignalRequest
 	if err := r.body(&q); err != nil {
 		return err
 	}
@@ -213,7 +179,7 @@ func (h *sandboxesHandler) resize(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var q TerminalState
+	var q client.TerminalState
 	if err := r.body(&q); err != nil {
 		return err
 	}
@@ -287,6 +253,11 @@ func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	leave, err := h.enter(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithDeadline(r.Context(), streamEnd(time.Now(), r.who.Expires))
 	defer cancel()
 	if !follow { // what there is now

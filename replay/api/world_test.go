@@ -336,8 +336,8 @@ func (r reply) problem(t testing.TB, status int) access.Problem {
 	return p
 }
 
-// client follows nothing and keeps nothing.
-func client() *http.Client {
+// browser follows nothing and keeps nothing.
+func browser() *http.Client {
 	return &http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -355,7 +355,7 @@ func (w *world) do(method, path, token, body string) reply {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := client().Do(req)
+	res, err := browser().Do(req)
 	if err != nil {
 		w.t.Fatalf("%s %s: %v", method, path, err)
 	}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Client makes the requests of one service with one token. It is safe for concurrent use. Its fields are set before the first request.
+type Client struct {
+	// HTTP makes the requests; New sets http.DefaultClient. It must have no Timeout, which would end streams.
+	HTTP *http.Client
+	// Tenant is the tenant of all requests; empty: the only one of the token.
+	Tenant string
+
+	base  *url.URL
+	token string
+}
+
+// New returns a client of the service at an address such as https://custody.example:8333. The address is http only for a service that is
+// reached over loopback.
+func New(address, token string) (*Client, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, fmt.Errorf("%q is no address of a service: write https://HOST:PORT", address)
+	}
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		return nil, fmt.Errorf("%s would send the token unencrypted: write https://", address)
+	}
+	if strings.TrimSpace(token) == "" {
+		return nil, errors.New("there is no token: `custody token new NAME --role operator` on the host makes one")
+	}
+	return &Client{HTTP: http.DefaultClient, base: u.JoinPath("api/v1"), token: strings.TrimSpace(token)}, nil
+}
+
+func loopback(host string) bool {
+	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+}
+
+// maxAnswer bounds an answer that is no stream, in bytes.
+const maxAnswer = 64 << 20
+
+// call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil.
+func (c *Client) call(ctx context.Context, method string, at []string, query url.Values, body, result any, header http.Header) error {
+	var text io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		text = bytes.NewReader(b)
+		header = header.Clone()
+		if header == nil {
+			header = http.Header{}
+		}
+		header.Set("Content-Type", "application/json")
+	}
+	res, err := c.do(ctx, method, at, query, text, header)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if result == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(result); err != nil {
+		return fmt.Errorf("%s: the answer of the service: %w", strings.Join(at, "/"), err)
+	}
+	return nil
+}
+
+// do makes a request. It returns an error, which can be a Problem, for each answer that is no success. The caller closes the body.
+func (c *Client) do(ctx context.Context, method string, at []string, query url.Values, body io.Reader, header http.Header) (*http.Response, error) {
+	for i, part := range at {
+		if part == "" || part == "." || part == ".." {
+			return nil, fmt.Errorf("%q is no name of a sandbox or a process", part)
+		}
+		at[i] = url.PathEscape(part)
+	}
+	u := c.base.JoinPath(at...)
+	if c.Tenant != "" {
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("tenant", c.Tenant)
+	}
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode >= 200 && res.StatusCode < 300 {
+		return res, nil
+	}
+	defer res.Body.Close()
+	return nil, problem(res)
+}
+
+// problem returns the error of an answer.
+func problem(res *http.Response) error {
+	p := &Problem{}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if kind != "application/problem+json" || json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(p) != nil {
+		return &Problem{Title: "the service answered " + res.Status, Status: res.StatusCode, Hint: "is this the address of custody serve?"}
+	}
+	p.Status = cmp.Or(p.Status, res.StatusCode)
+	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		p.After = time.Duration(n) * time.Second
+	}
+	return p
+}
+
+// IsStatus reports whether an error is a Problem with this HTTP status.
+func IsStatus(err error, status int) bool {
+	p := new(Problem)
+	return errors.As(err, &p) && p.Status == status
+}

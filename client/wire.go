@@ -1,0 +1,105 @@
+package client
+
+import "time"
+
+// SandboxRequest describes a sandbox to create, in the tenant of the token.
+type SandboxRequest struct {
+	Project   string            `json:"project"`   // a registered project; empty: none, with the defaults
+	Policy    string            `json:"policy"`    // a project file that narrows the project
+	Template  string            `json:"template"`  // empty: the project's
+	Isolation string            `json:"isolation"` // empty: the best tier that works
+	Metadata  map[string]string `json:"metadata"`
+	// IdleSeconds is how long it lives without processes and calls; 0: 5 minutes. TimeSeconds is how long it lives at most; 0: as long as
+	// the project allows.
+	IdleSeconds int64  `json:"idle_seconds"`
+	TimeSeconds int64  `json:"time_seconds"`
+	Session     string `json:"session"` // while a sandbox has this key, it is returned
+	Lazy        bool   `json:"lazy"`    // it starts when it is first used
+}
+
+// Sandbox describes a sandbox at one time.
+type Sandbox struct {
+	ID          string            `json:"id"` // of its run, too
+	Created     time.Time         `json:"created"`
+	Expires     time.Time         `json:"expires"`
+	State       string            `json:"state"`              // promised, queued, starting, live, ending or ended
+	Position    int               `json:"position,omitempty"` // among the tenant's starts that wait
+	Project     string            `json:"project"`
+	Template    string            `json:"template"`
+	Caller      string            `json:"caller"`
+	Session     string            `json:"session,omitempty"`
+	Metadata    map[string]string `json:"metadata"`
+	CPUs        int               `json:"cpus"`
+	MemoryBytes int64             `json:"memory_bytes"`
+	Running     int               `json:"running"`         // processes
+	Error       string            `json:"error,omitempty"` // why it ended by itself
+}
+
+// ExtendRequest sets how long a sandbox lives from now on.
+type ExtendRequest struct {
+	Seconds int64 `json:"seconds"`
+}
+
+// ProcessRequest describes a process to start: argv, or a script for the sandbox's shell.
+type ProcessRequest struct {
+	Argv    []string          `json:"argv"`
+	Shell   string            `json:"shell"`
+	Env     map[string]string `json:"env"`
+	Cwd     string            `json:"cwd"`  // empty: /workspace
+	User    string            `json:"user"` // of the sandbox; empty: root
+	Secrets []string          `json:"secrets"`
+	// TimeSeconds limits its time; 0: only the sandbox's.
+	TimeSeconds int64          `json:"time_seconds"`
+	Stdin       bool           `json:"stdin"` // input can be sent; else it has none
+	Terminal    *TerminalState `json:"terminal"`
+}
+
+// TerminalState is a terminal with its size in characters.
+type TerminalState struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+	Type string `json:"type,omitempty"` // for TERM
+}
+
+// SignalRequest is a signal by its name, such as SIGTERM.
+type SignalRequest struct {
+	Signal string `json:"signal"`
+}
+
+// StartedProcess describes a process of a sandbox at one time.
+type StartedProcess struct {
+	Name     string         `json:"name"` // of its step in the record
+	Argv     []string       `json:"argv"`
+	Cwd      string         `json:"cwd"`
+	User     string         `json:"user"`
+	Terminal *TerminalState `json:"terminal,omitempty"`
+	Started  time.Time      `json:"started"`
+	Ended    *time.Time     `json:"ended"`     // null while it runs
+	ExitCode *int           `json:"exit_code"` // null while it runs, or if Custody ended it
+	Signal   string         `json:"signal,omitempty"`
+	OOM      bool           `json:"oom,omitempty"`
+	Error    string         `json:"error,omitempty"`
+}
+
+// Problem is why the service refused a request (RFC 9457).
+type Problem struct {
+	Type   string `json:"type"` // urn:custody:problem:NAME
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint"` // what to do
+	// After is how long to wait before another attempt; 0: the service names no time.
+	After time.Duration `json:"-"`
+}
+
+// Error implements error.
+func (p *Problem) Error() string {
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	if p.Hint != "" {
+		text += ": " + p.Hint
+	}
+	return text
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/replay/access"
+)
+
+// newClient returns a client of a service that carries out runs.
+func newClient(t *testing.T) (*client.Client, *served) {
+	t.Helper()
+	s := newServed(t)
+	c, err := client.New(s.page(), s.admin.newToken("client", string(access.Operator)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+// TestClient: the example of package client, and the errors of a service.
+func TestClient(t *testing.T) {
+	c, s := newClient(t)
+	box, err := c.Create(t.Context(), client.SandboxRequest{Metadata: map[string]string{"task": "1"}})
+	check(t, err)
+	p, err := box.Start(t.Context(), client.ProcessRequest{Shell: "read -r a; echo got $a; echo bad >&2; exit 4", Stdin: true})
+	check(t, err)
+	check(t, p.Write(t.Context(), []byte("it\n")))
+	var out, errs bytes.Buffer
+	_, err = io.Copy(&out, p.Output(t.Context(), client.Stdout))
+	check(t, err)
+	_, err = io.Copy(&errs, p.Output(t.Context(), client.Stderr))
+	check(t, err)
+	exit, err := p.Wait(t.Context())
+	check(t, err)
+	if out.String() != "got it\n" || errs.String() != "bad\n" || exit.ExitCode == nil || *exit.ExitCode != 4 {
+		t.Errorf("%q, %q, %+v", out.String(), errs.String(), exit)
+	}
+	list, err := c.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != box.ID || list[0].Metadata["task"] != "1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	_, err = c.Sandbox("r-unknown").Info(t.Context())
+	if !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "there is no sandbox") {
+		t.Errorf("an unknown sandbox: %v", err)
+	}
+	if _, err := c.Sandbox("..").Info(t.Context()); err == nil {
+		t.Error(".. is the ID of a sandbox")
+	}
+	check(t, box.Destroy(t.Context()))
+	check(t, box.Destroy(t.Context()))
+	if _, err := box.Start(t.Context(), client.ProcessRequest{Shell: "true"}); !client.IsStatus(err, http.StatusGone) {
+		t.Errorf("a process in a sandbox that has ended: %v", err)
+	}
+	s.admin.verified(box.ID)
+	for address, token := range map[string]string{"https://": "t", "ftp://host": "t", "http://192.0.2.1:80": "t", "https://host": " "} {
+		if _, err := client.New(address, token); err == nil {
+			t.Errorf("%s with the token %q is accepted", address, token)
+		}
+	}
+	wrong, err := client.New(s.page(), "cst_wrong")
+	check(t, err)
+	if _, err := wrong.List(t.Context()); !client.IsStatus(err, http.StatusUnauthorized) {
+		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+// TestOutputResumes: an output that is read over connections that break is read as a whole.
+func TestOutputResumes(t *testing.T) {
+	c, _ := newClient(t)
+	dial := new(net.Dialer)
+	c.HTTP = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial.DialContext(ctx, network, address)
+		return &breaking{Conn: conn, left: 40_000}, err
+	}}}
+	box, err := c.Create(t.Context(), client.SandboxRequest{})
+	check(t, err)
+	p, err := box.Start(t.Context(), client.ProcessRequest{Shell: "seq 60000"})
+	check(t, err)
+	var want strings.Builder
+	for i := range 60000 {
+		fmt.Fprintln(&want, i+1)
+	}
+	got, err := io.ReadAll(p.Output(t.Context(), client.Stdout))
+	if err != nil || string(got) != want.String() {
+		t.Errorf("%d of %d bytes, %v", len(got), want.Len(), err)
+	}
+}
+
+// breaking is a connection that breaks after some bytes were read.
+type breaking struct {
+	net.Conn
+	mu   sync.Mutex // guards left
+	left int
+}
+
+func (b *breaking) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left <= 0 {
+		b.Conn.Close()
+		return 0, errors.New("the test breaks the connection")
+	}
+	n, err := b.Conn.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// TestSandboxKilled: a killed service leaves nothing of its sandboxes, and their records are closed as interrupted.
+func TestSandboxKilled(t *testing.T) {
+	c, s := newClient(t)
+	box, err := c.Create(t.Context(), client.SandboxRequest{})
+	check(t, err)
+	_, err = box.Start(t.Context(), client.ProcessRequest{Shell: "sleep 1000"})
+	check(t, err)
+	left := map[int]child{}
+	for _, c := range below(s.serve.Process.Pid) {
+		left[c.pid] = c
+	}
+	check(t, s.serve.Process.Kill())
+	s.serve.Wait()
+	s.start()                                 // in place of the socket's file
+	s.user.must(0, "run", "-q", "--", "true") // closes the record
+	s.admin.nothingLeft(left)
+	if run := s.admin.must(0, "timeline", box.ID).stdout; !strings.Contains(run, "interrupted") {
+		t.Errorf("the run of the sandbox: %s", run)
+	}
+	s.admin.verified(box.ID)
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
