@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -30,4 +31,18 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q comes back as %q, %v", s, back, err)
 		}
 	})
+}
+
+// TestTexts: strings with any bytes are the same after they were JSON.
+func TestTexts(t *testing.T) {
+	for _, want := range []audit.Texts{nil, {}, {"a", "", "\xff\x00", `"<é>`}} {
+		b, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got audit.Texts
+		if err := json.Unmarshal(b, &got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q became %s and %q: %v", want, b, got, err)
+		}
+	}
 }
