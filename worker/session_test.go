@@ -61,10 +61,10 @@ func begin(t *testing.T, s *worker.Session, p worker.Process, script string) (*p
 }
 
 // end closes the input of a process, and returns how it ended and what it printed.
-func (p *process) end() (channel.Exit, error, string) {
+func (p *process) end() (exit channel.Exit, out string, err error) {
 	p.stdin.Close()
-	exit, err := p.Exit()
-	return exit, err, <-p.out
+	exit, err = p.Exit()
+	return exit, <-p.out, err
 }
 
 // TestSession: processes are started, signalled and resized in a session, and their record verifies.
@@ -83,18 +83,18 @@ func TestSession(t *testing.T) {
 			must(t, err)
 			second, err := begin(t, s, worker.Process{Name: "second"}, "echo other >&2; echo x >file")
 			must(t, err)
-			if exit, err, out := second.end(); err != nil || exit.Code != 0 || out != "other\n" {
+			if exit, out, err := second.end(); err != nil || exit.Code != 0 || out != "other\n" {
 				t.Errorf("the second process: %+v, %v, %q", exit, err, out)
 			}
 			must(t, s.Signal(t.Context(), "killed", syscall.SIGTERM))
-			if exit, err, out := killed.end(); err != nil || exit.Code != 9 && exit.Signal != int(syscall.SIGTERM) {
+			if exit, out, err := killed.end(); err != nil || exit.Code != 9 && exit.Signal != int(syscall.SIGTERM) {
 				t.Errorf("the signalled process: %+v, %v, %q", exit, err, out)
 			}
 			if err := s.Signal(t.Context(), "killed", syscall.SIGTERM); err == nil || !strings.Contains(err.Error(), "no process") {
 				t.Errorf("a signal to a process that has ended: %v", err)
 			}
 			fmt.Fprintln(first.stdin, "it")
-			if exit, err, out := first.end(); err != nil || exit.Code != 4 || out != "got it\n" {
+			if exit, out, err := first.end(); err != nil || exit.Code != 4 || out != "got it\n" {
 				t.Errorf("the first process: %+v, %v, %q", exit, err, out)
 			}
 			left, err = begin(t, s, worker.Process{Name: "left"}, "sleep 1000")
@@ -107,7 +107,7 @@ func TestSession(t *testing.T) {
 		if err != nil || result.Err != nil || result.Status != audit.StatusDone || result.ExitCode != 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}
-		if exit, err, _ := left.end(); !errors.Is(err, context.Canceled) {
+		if exit, _, err := left.end(); !errors.Is(err, context.Canceled) {
 			t.Errorf("the process that was left: %+v, %v", exit, err)
 		}
 		ends := map[string]audit.Status{}
@@ -134,7 +134,7 @@ func TestSessionKilled(t *testing.T) {
 			p, err := begin(t, s, worker.Process{Name: "p"}, "sleep 1000")
 			must(t, err)
 			kill(t, <-r.worker)
-			if _, err, _ := p.end(); err == nil {
+			if _, _, err := p.end(); err == nil {
 				t.Error("the process has no error")
 			}
 			<-ctx.Done()

@@ -81,6 +81,7 @@ func TestSandboxes(t *testing.T) {
 			admin.verified(id)
 			viewer := caller{t, s.page(), admin.newToken("viewer-"+name, string(access.Auditor))}
 			viewer.ask(http.StatusForbidden, "POST", "/sandboxes", client.SandboxRequest{}, nil)
+			s.stop() // closes the access log
 			var started, created bool
 			for _, a := range admin.looks() {
 				created = created || a.Route == "POST /api/v1/sandboxes" && a.Who == "agents-"+name
