@@ -166,7 +166,7 @@ func (o *output) connect() error {
 	})
 }
 
-// ended returns io.EOF if the output has ended, an error if the connection breaks again and again, and nil to connect once more.
+// ended returns io.EOF if the output has ended, an error if the connection breaks again and again, and nil to connect again.
 func (o *output) ended(err error) error {
 	if o.ctx.Err() != nil {
 		return context.Cause(o.ctx)
