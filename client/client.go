@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,7 +19,8 @@ import (
 
 // Client makes the requests of one service with one token. It is safe for concurrent use. Its fields are set before the first request.
 type Client struct {
-	// HTTP makes the requests; New sets http.DefaultClient. It must have no Timeout, which would end streams.
+	// HTTP makes the requests. It must have no Timeout, which would end streams. That of New follows no redirections, which could lead the
+	// token over a connection without TLS.
 	HTTP *http.Client
 	// Tenant is the tenant of all requests; empty: the only one of the token.
 	Tenant string
@@ -40,11 +42,13 @@ func New(address, token string) (*Client, error) {
 	if strings.TrimSpace(token) == "" {
 		return nil, errors.New("there is no token: `custody token new NAME --role operator` on the host makes one")
 	}
-	return &Client{HTTP: http.DefaultClient, base: u.JoinPath("api/v1"), token: strings.TrimSpace(token)}, nil
+	straight := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &Client{HTTP: straight, base: u.JoinPath("api/v1"), token: strings.TrimSpace(token)}, nil
 }
 
 func loopback(host string) bool {
-	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // maxAnswer bounds an answer that is no stream, in bytes.

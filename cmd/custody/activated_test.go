@@ -69,7 +69,7 @@ func TestActivated(t *testing.T) {
 	told := make([]byte, 100)
 	n, err := manager.Read(told)
 	if err != nil || string(told[:n]) != "READY=1" {
-		t.Fatalf("systemd is told %q, %v", told[:n], err)
+		t.Fatalf("systemd receives %q, %v", told[:n], err)
 	}
 	user := *admin
 	user.dir = filepath.Join(dir, "home")

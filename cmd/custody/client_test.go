@@ -62,7 +62,7 @@ func TestClient(t *testing.T) {
 		t.Errorf("a process in a sandbox that has ended: %v", err)
 	}
 	s.admin.verified(box.ID)
-	for address, token := range map[string]string{"https://": "t", "ftp://host": "t", "http://192.0.2.1:80": "t", "https://host": " "} {
+	for address, token := range map[string]string{"https://": "t", "ftp://host": "t", "http://192.0.2.1:80": "t", "http://127.evil.example": "t", "https://host": " "} {
 		if _, err := client.New(address, token); err == nil {
 			t.Errorf("%s with the token %q is accepted", address, token)
 		}
