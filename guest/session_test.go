@@ -143,6 +143,20 @@ func TestSessionSignals(t *testing.T) {
 	})
 }
 
+// TestSignalToAll: a command that signals all processes it may neither ends nor stops a later one.
+func TestSignalToAll(t *testing.T) {
+	inSession(t, vmtest.Options{}, func(s *session) {
+		for _, sig := range []string{"TERM", "HUP", "STOP", "KILL"} {
+			if got := s.script("kill -" + sig + " -1; sleep 0.3; kill -" + sig + " -1; exit 0"); got.Code != 0 {
+				s.Errorf("kill -%s: %+v", sig, got)
+			}
+			if got := s.script("echo lives"); got.Code != 0 || got.out != "lives\n" {
+				s.Errorf("after kill -%s: %+v", sig, got)
+			}
+		}
+	})
+}
+
 // TestSessionSecrets: a command's secrets are not in the files of another one, and end with all that the command has started.
 func TestSessionSecrets(t *testing.T) {
 	inSession(t, vmtest.Options{}, func(s *session) {
@@ -181,7 +195,12 @@ func TestSessionUser(t *testing.T) {
 				s.Errorf("user %s: %q", user, got)
 			}
 		}
-		_, wait := s.start(channel.Command{Argv: []string{"true"}, User: "nobody-of-this-name"})
+		handed := []channel.Secret{{File: "deep/file", Env: "TOKEN", Value: []byte("the secret")}}
+		_, wait := s.start(channel.Command{Argv: []string{"bash", "-c", "cat /run/secrets/deep/file; . /run/secrets/env"}, User: "tester", Secrets: handed})
+		if got := wait(); got.Code != 0 || got.out != "the secret" {
+			s.Errorf("a user's secret: %+v", got)
+		}
+		_, wait = s.start(channel.Command{Argv: []string{"true"}, User: "nobody-of-this-name"})
 		if got := wait(); got.Code != 126 || !strings.Contains(got.Error, "nobody-of-this-name") {
 			s.Errorf("an unknown user: %+v", got)
 		}

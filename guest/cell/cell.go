@@ -214,7 +214,7 @@ func (c *cell) start(cmd channel.Command) error {
 	env, secret := environment(cmd)
 	defer erase(secret)
 	if err == nil {
-		err = errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets))
+		err = errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets, who))
 	}
 	if err == nil && c.watcher != nil && len(cmd.Secrets) > 0 {
 		err = c.watchSecrets()
@@ -285,6 +285,9 @@ func (s *shell) commandProgram(cmd channel.Command, who *user.ExecUser, env []cs
 		become(p, who, cmd.TTY != nil)
 	}
 	p.call(enterDir, unix.SYS_CHDIR, directory(cmd))
+	if s.own {
+		dropSignals(p)
+	}
 	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
 	argv, envp := p.list(cstrings(cmd.Argv)), p.list(env)
 	for _, path := range candidates(cmd) {
@@ -369,8 +372,13 @@ func (c *cell) Alive() bool {
 	if c.main == nil {
 		return false
 	}
+	return c.main.lives()
+}
+
+// lives reports whether the process has not ended.
+func (p process) lives() bool {
 	var info unix.Siginfo // stays zero while it runs
-	err := unix.Waitid(unix.P_PIDFD, c.main.pidfd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	err := unix.Waitid(unix.P_PIDFD, p.pidfd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 	return err == nil && info.Signo == 0
 }
 

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/guest/channel"
@@ -117,8 +118,8 @@ func (s *shell) secretsDir() (int, error) {
 	return dir, nil
 }
 
-// deposit writes the files of a step's secrets. No process runs in the cell yet.
-func (s *shell) deposit(all []channel.Secret) error {
+// deposit writes the files of a step's secrets, for root or the user who executes it. Nothing of the step runs yet.
+func (s *shell) deposit(all []channel.Secret, who *user.ExecUser) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -142,7 +143,26 @@ func (s *shell) deposit(all []channel.Secret) error {
 			return err
 		}
 	}
-	return nil
+	if who == nil {
+		return nil
+	}
+	return give(dir, all, who)
+}
+
+// give makes a user the owner of the files in a directory of secrets.
+func give(dir int, all []channel.Secret, who *user.ExecUser) error {
+	names := []string{"env"}
+	for _, item := range all {
+		for name := item.File; name != "" && name != "."; name = path.Dir(name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if err := unix.Fchownat(dir, name, who.Uid, who.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil && err != unix.ENOENT {
+			return fmt.Errorf("give the step's secrets to its user: %w", err)
+		}
+	}
+	return os.NewSyscallError("fchown", unix.Fchown(dir, who.Uid, who.Gid))
 }
 
 // writeAt makes a file, and the directories in its name.

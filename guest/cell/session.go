@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -195,20 +196,30 @@ func (b *Block) startInSession(ctx context.Context, cmd channel.Command) (channe
 	return m, nil
 }
 
-// take returns a prepared process.
+// maxKilled is how often a prepared process can have been killed, by a command that kills all processes, before the next command fails.
+const maxKilled = 5
+
+// take returns a prepared process that lives.
 func (s *session) take(ctx context.Context) (*shell, error) {
-	select {
-	case <-s.closed:
-		return nil, errSessionEnded
-	case p := <-s.next:
-		s.prepare()
-		if p.err != nil {
-			return nil, fmt.Errorf("prepare a process of the session: %w", p.err)
+	err := errors.New("it was killed by another command of the session")
+	for range maxKilled {
+		select {
+		case <-s.closed:
+			return nil, errSessionEnded
+		case p := <-s.next:
+			s.prepare()
+			if p.err == nil && p.main.lives() {
+				return p.shell, nil
+			}
+			if p.err != nil {
+				err = p.err
+			}
+			s.discard(p)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		return p.shell, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
 	}
+	return nil, fmt.Errorf("prepare a process of the session: %w", err)
 }
 
 // ooms returns how many processes of the session the kernel has killed for lack of memory.
@@ -231,8 +242,20 @@ func (m *member) start(cmd channel.Command) error {
 			return err
 		}
 	}
+	unix.Kill(m.shell.main.pid, unix.SIGCONT) // another command may have stopped it
 	return m.cell.start(cmd)
 }
+
+// dropSignals adds calls that drop the signals that other commands of a session have sent to a process before it was a command's.
+func dropSignals(p *program) {
+	for sig := 1; sig <= lastSignal; sig++ {
+		for _, to := range []*sigaction{{handler: ignore}, {}} { // a signal that is ignored does not stay pending
+			p.try("drop signals", unix.SYS_RT_SIGACTION, sig, unsafe.Pointer(to), 0, 8)
+		}
+	}
+}
+
+const lastSignal = 64
 
 // abandon reaps a process that will execute nothing.
 func (m *member) abandon() {
