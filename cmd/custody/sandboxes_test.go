@@ -81,7 +81,11 @@ func TestSandboxes(t *testing.T) {
 			admin.verified(id)
 			viewer := caller{t, s.page(), admin.newToken("viewer-"+name, string(access.Auditor))}
 			viewer.ask(http.StatusForbidden, "POST", "/sandboxes", client.SandboxRequest{}, nil)
-			s.stop() // closes the access log
+			var left client.Sandbox
+			c.ask(http.StatusCreated, "POST", "/sandboxes", client.SandboxRequest{}, &left)
+			c.ask(http.StatusCreated, "POST", "/sandboxes/"+left.ID+"/processes", client.ProcessRequest{Argv: []string{"sleep", "1000"}}, nil)
+			s.stop() // ends the sandbox and closes the access log
+			admin.verified(left.ID)
 			var started, created bool
 			for _, a := range admin.looks() {
 				created = created || a.Route == "POST /api/v1/sandboxes" && a.Who == "agents-"+name
@@ -104,6 +108,9 @@ func useSandbox(c caller) string {
 	c.ask(http.StatusConflict, "POST", "/sandboxes", client.SandboxRequest{}, nil, "Idempotency-Key", "k")
 	if again.ID != s.ID || s.Metadata["task"] != "7" {
 		c.Errorf("%+v, then %+v", s, again)
+	}
+	for _, beyond := range []client.SandboxRequest{{Template: "other"}, {Isolation: "none"}, {Project: "unknown"}, {Policy: "version: 1\negress: [{allow: example.com}]\n"}, {Policy: "x"}} {
+		c.ask(http.StatusBadRequest, "POST", "/sandboxes", beyond, nil)
 	}
 	at := "/sandboxes/" + s.ID
 	var cat, echo client.StartedProcess

@@ -147,6 +147,9 @@ func frontOutput(t *testing.T, f front) {
 	if said = f.must(0, "run", "-q", "--", "true"); said.stdout+said.stderr != "" {
 		t.Errorf("it prints %q and %q", said.stdout, said.stderr)
 	}
+	if said = f.must(0, "run", "-q", "--", "printf", "%s", "a\xff\xfeb"); said.stdout != "a\xff\xfeb" {
+		t.Errorf("an argument that is not UTF-8 is printed as %q", said.stdout)
+	}
 	f.admin.verified("last")
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 type worldCmd struct {
-	Hosts   bool     `help:"Only list the hosts of the simulated internet."`
-	Command []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
+	Hosts   bool       `help:"Only list the hosts of the simulated internet."`
+	Command []argument `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
 }
 
 // Run runs a command on a separate host in the red team's simulated internet, and reports the traffic that was observed
@@ -28,17 +28,15 @@ func (c worldCmd) Run(a *app) (err error) {
 	if err := run.RequireRoot(); err != nil {
 		return err
 	}
-	if len(c.Command) > 0 && c.Command[0] == "--" {
-		c.Command = c.Command[1:]
-	}
-	if len(c.Command) == 0 {
+	argv := given(c.Command)
+	if len(argv) == 0 {
 		return command.Usage(errors.New("give a command after --, such as: custody world -- custody run -- true"))
 	}
 	h, err := a.home()
 	if err != nil {
 		return err
 	}
-	s, err := offline.New(a.ctx, h, c.Command)
+	s, err := offline.New(a.ctx, h, argv)
 	if err != nil {
 		return err
 	}
