@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/internal/yamlnode"
 	"github.com/docker/go-units"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -264,7 +265,7 @@ func (r *reader) boolean(n ast.Node, what string, to *bool) error {
 }
 
 func (r *reader) integer(n ast.Node, what string, least, most int64, to *int) error {
-	i, ok := integer(n)
+	i, ok := yamlnode.Integer(n)
 	if !ok {
 		return r.err(n, fmt.Sprintf("%s must be a whole number, not %s", what, kind(n)), "write it without quotes or unit")
 	}
@@ -275,24 +276,9 @@ func (r *reader) integer(n ast.Node, what string, least, most int64, to *int) er
 	return nil
 }
 
-// integer returns the integer in n, and false if there is none or it does not fit.
-func integer(n ast.Node) (int64, bool) {
-	v, ok := n.(*ast.IntegerNode)
-	if !ok {
-		return 0, false
-	}
-	switch i := v.Value.(type) {
-	case int64:
-		return i, true
-	case uint64:
-		return int64(min(i, math.MaxInt64)), true
-	}
-	return 0, false
-}
-
 // size reads a number of bytes: plain or with a binary unit, in the syntax of docker/go-units.
 func (r *reader) size(n ast.Node, what string, least, most int64, to *int64) error {
-	i, ok := integer(n)
+	i, ok := yamlnode.Integer(n)
 	if s, isText := n.(*ast.StringNode); isText {
 		v, err := units.RAMInBytes(s.Value)
 		i, ok = v, err == nil

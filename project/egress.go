@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/custody-project/custody/internal/yamlnode"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -79,7 +80,7 @@ func (d ruleDecoder) rule(n ast.Node) (netpolicy.Rule, error) {
 // ports are read like other lists, but a bare number gets a specific error.
 func (d ruleDecoder) ports(to *[]netpolicy.Port, n ast.Node) error {
 	return d.items(n, "ports", func(n ast.Node) error {
-		if i, ok := integer(n); ok {
+		if i, ok := yamlnode.Integer(n); ok {
 			return d.err(n, shown(n)+" is not a port", fmt.Sprintf("write tcp/%d or udp/%d", i, i))
 		}
 		return one(d.reader, n, "ports", to, netpolicy.ParsePort)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/custody-project/custody/internal/yamlnode"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -37,7 +38,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 	err := d.mapping(n, "the file", fields{
 		"version": func(n ast.Node) error {
 			version = true
-			if v, ok := integer(n); !ok || v != Version {
+			if v, ok := yamlnode.Integer(n); !ok || v != Version {
 				return d.err(n, "version is "+shown(n), fmt.Sprintf("write version: %d, the only one that this version of custody supports", Version))
 			}
 			return nil
@@ -81,7 +82,7 @@ func (d *decoder) record(r *Record, n ast.Node) error {
 			return d.mapping(n, "files", fields{
 				"hash_over": func(n ast.Node) error { return d.size(n, "hash_over", 0, maxSize, &r.Files.HashOver) },
 				"read_over": func(n ast.Node) error {
-					if i, ok := integer(n); ok && i == -1 {
+					if i, ok := yamlnode.Integer(n); ok && i == -1 {
 						r.Files.ReadOver = -1
 						return nil
 					}

@@ -2,12 +2,12 @@ package quota
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/internal/yamlnode"
 	"github.com/docker/go-units"
 	"github.com/goccy/go-yaml/ast"
 )
@@ -128,7 +128,7 @@ func (s setting) read(n ast.Node, what string, to *int64) error {
 		*to = 0
 		return nil
 	}
-	v, ok := integer(n)
+	v, ok := yamlnode.Integer(n)
 	form := "a whole number"
 	if s.bytes {
 		form = "a size such as 512MiB or 2GiB"
@@ -163,7 +163,7 @@ func sizeText(v int64) string {
 func (b *Bounds) read(n ast.Node, what string) error {
 	count := func(to *int) func(ast.Node, string) error {
 		return func(n ast.Node, what string) error {
-			v, ok := integer(n)
+			v, ok := yamlnode.Integer(n)
 			if !ok || v < 1 || v > maxCount {
 				return mistake(n, fmt.Sprintf("%s must be a whole number, not %.80s", what, n), fmt.Sprintf("give 1 to %d", maxCount))
 			}
@@ -222,21 +222,6 @@ func entries(n ast.Node, what string, do func(name string, key, value ast.Node) 
 		}
 	}
 	return nil
-}
-
-// integer returns the integer in n, and false if there is none.
-func integer(n ast.Node) (int64, bool) {
-	v, ok := n.(*ast.IntegerNode)
-	if !ok {
-		return 0, false
-	}
-	switch i := v.Value.(type) {
-	case int64:
-		return i, true
-	case uint64:
-		return int64(min(i, math.MaxInt64)), true
-	}
-	return 0, false
 }
 
 // mistake returns an error about n, with its position.
