@@ -24,10 +24,11 @@ type Runner interface {
 
 // Terms are what the sandbox of a request needs, and its limits.
 type Terms struct {
-	Project string
-	CPUs    int
-	Memory  int64 // bytes
-	Time    time.Duration
+	Project  string
+	Template string
+	CPUs     int
+	Memory   int64 // bytes
+	Time     time.Duration
 }
 
 // Config configures a Fleet. Runner and Queue must be set.

@@ -91,7 +91,16 @@ func (s *Sandbox) idleTime() time.Duration {
 }
 
 // begin lets the sandbox start.
-func (s *Sandbox) begin() { s.begun.Do(func() { close(s.wanted) }) }
+func (s *Sandbox) begin() {
+	s.begun.Do(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.state == Promised {
+			s.state = Queued
+		}
+		close(s.wanted)
+	})
+}
 
 // live carries out the sandbox's life.
 func (s *Sandbox) live() {
@@ -293,10 +302,10 @@ func (s *Sandbox) Info() Info {
 	defer s.mu.Unlock()
 	r := s.request.clone()
 	i := Info{
-		ID: s.ID, Created: s.Created, Expires: s.expires, State: s.state, Project: s.terms.Project, Template: r.Template, Caller: r.Caller, Session: r.Session,
+		ID: s.ID, Created: s.Created, Expires: s.expires, State: s.state, Project: s.terms.Project, Template: s.terms.Template, Caller: r.Caller, Session: r.Session,
 		Metadata: r.Metadata, CPUs: s.terms.CPUs, Memory: s.terms.Memory, Running: s.running,
 	}
-	if s.state == Queued {
+	if s.state == Queued && s.place != nil {
 		i.Position = s.place.Position()
 	}
 	if s.err != nil {

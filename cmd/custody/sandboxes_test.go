@@ -106,7 +106,7 @@ func useSandbox(c caller) string {
 	c.ask(http.StatusCreated, "POST", "/sandboxes", create, &s, "Idempotency-Key", "k")
 	c.ask(http.StatusOK, "POST", "/sandboxes", create, &again, "Idempotency-Key", "k")
 	c.ask(http.StatusConflict, "POST", "/sandboxes", client.SandboxRequest{}, nil, "Idempotency-Key", "k")
-	if again.ID != s.ID || s.Metadata["task"] != "7" {
+	if again.ID != s.ID || s.Metadata["task"] != "7" || s.State == "promised" || s.Template != "base" {
 		c.Errorf("%+v, then %+v", s, again)
 	}
 	for _, beyond := range []client.SandboxRequest{{Template: "other"}, {Isolation: "none"}, {Project: "unknown"}, {Policy: "version: 1\negress: [{allow: example.com}]\n"}, {Policy: "x"}} {
