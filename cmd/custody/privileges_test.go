@@ -20,13 +20,14 @@ import (
 var rootMayHave = map[string]*regexp.Regexp{
 	"custody host": privsepOnly, // also without the service, where custody run is this process
 	"custody run":  privsepOnly,
-	"runsc":        regexp.MustCompile(`^(unix|netlink|packet, in the sandbox's namespace)`), // to the sentry and the gofer; it passes on the rest
+	"runsc":        regexp.MustCompile(`^(unix|netlink|packet, which receives$)`), // in the sandbox's namespace; to the sentry and the gofer; it passes on the rest
 	"sh":           regexp.MustCompile(`^unix `),                                             // becomes runsc
 	"git":          regexp.MustCompile(`^$`),
 }
 
-// privsepOnly are sockets of package privsep, the channel and the trace sink on the way to the worker, and the kernel's.
-var privsepOnly = regexp.MustCompile(`^(unix (seqpacket|stream)|netlink|.* of no address$)`)
+// privsepOnly are sockets of package privsep, the channel and the trace sink on the way to the worker, the kernel's, and those with which the
+// worker resets connections, on the way to it: no packet gets into these.
+var privsepOnly = regexp.MustCompile(`^(unix (seqpacket|stream)|netlink|inet (stream|datagram) of no address|.*, which only sends)$`)
 
 // seen are the processes that watch has seen, as lines of a table.
 type seen map[string]bool
@@ -137,8 +138,15 @@ func socketKind(fd int) string {
 	case unix.AF_NETLINK:
 		return "netlink"
 	case unix.AF_PACKET:
-		return "packet, in the sandbox's namespace"
+		own, _ := unix.Getsockname(fd)
+		if link, ok := own.(*unix.SockaddrLinklayer); ok && link.Protocol == 0 { // the kernel gives it no packet
+			return "packet, which only sends"
+		}
+		return "packet, which receives"
 	case unix.AF_INET, unix.AF_INET6:
+		if protocol, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); kind == unix.SOCK_RAW && protocol == unix.IPPROTO_RAW {
+			return "inet raw, which only sends"
+		}
 		own, _ := unix.Getsockname(fd)
 		if port, any := portOf(own); port == 0 && any {
 			return "inet " + kinds[kind] + " of no address"
