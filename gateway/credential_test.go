@@ -237,7 +237,7 @@ func TestWithdraw(t *testing.T) {
 			if err == nil {
 				t.Error("the host saw an orderly end")
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("the request continues")
 		}
 		wr.CloseWithError(io.ErrUnexpectedEOF)

@@ -464,7 +464,7 @@ func TestNotCovered(t *testing.T) {
 func TestManyStreams(t *testing.T) {
 	w, _ := openedWorld(t, nil)
 	client := w.client("a.example", withH2, func(t *http.Transport) { t.MaxConnsPerHost = 4 }) // not one for each request
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	errs := make(chan error, 300)
 	for i := range cap(errs) {

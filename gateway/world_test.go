@@ -207,7 +207,7 @@ func (w *world) dial(name string, port uint16) *net.TCPConn {
 		return err
 	})
 	w.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c.(*net.TCPConn)
 }
 
@@ -523,7 +523,7 @@ func (w *world) count(state audit.FlowState) (n int) {
 
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	for limit := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(limit) {
 			w.Fatalf("waited in vain for %s; the record: %s", what, w.dump())
 		}

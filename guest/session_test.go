@@ -114,7 +114,7 @@ func TestLeftBehind(t *testing.T) {
 		if got.Code != 0 || strings.Count(got.out, "x") != 60000 {
 			s.Errorf("the command exited with %d and wrote %d bytes", got.Code, strings.Count(got.out, "x"))
 		}
-		if got := s.script(`sleep 1; a=$(cat /tmp/tick); sleep 1; [ "$a" != "$(cat /tmp/tick)" ] && kill $(cat /tmp/left)`); got.Code != 0 {
+		if got := s.script(`a=$(cat /tmp/tick); for i in $(seq 600); do [ "$a" = "$(cat /tmp/tick)" ] || break; sleep 0.1; done; [ $i != 600 ] && kill $(cat /tmp/left)`); got.Code != 0 {
 			s.Errorf("it does not run on: %+v", got)
 		}
 		size := channel.Winsize{Rows: 24, Cols: 80}

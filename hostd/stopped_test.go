@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func own() error {
 // That of a process that answers stays.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: 8, lease: 4 * time.Second})
+	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: 8, lease: 20 * time.Second})
 	mine, _, err := hostd.NewClient(r.socket).Open(t.Context(), spec(), hostd.Events{})
 	check(t, err)
 	<-r.workers
@@ -43,6 +44,8 @@ func TestStopped(t *testing.T) {
 	owner.Stderr, owner.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := owner.StdoutPipe()
 	check(t, err)
+	runtime.LockOSThread() // Pdeathsig counts from the thread, which another goroutine could end
+	defer runtime.UnlockOSThread()
 	check(t, owner.Start())
 	defer owner.Wait()
 	defer owner.Process.Kill()
@@ -63,7 +66,7 @@ func TestStopped(t *testing.T) {
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	const flooders = 16
-	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: flooders + 2, lease: 4 * time.Second})
+	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: flooders + 2, lease: 20 * time.Second})
 	register(t, r.home, shop)
 	ended := make(chan error, flooders)
 	for range flooders {

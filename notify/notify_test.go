@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); len(ids) == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(ids) == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	child.Process.Kill()

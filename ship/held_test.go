@@ -17,7 +17,7 @@ func TestStoredIsWhatTheStoreHas(t *testing.T) {
 	r := dial(t, server.config())
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 40, 10)
 	send(t, r, segs...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for _, whose := range [][2]string{{"other", "r-1"}, {"", "r-1"}, {"acme", "r-2"}} {

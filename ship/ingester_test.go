@@ -66,11 +66,11 @@ func TestRefused(t *testing.T) {
 		defer mu.Unlock()
 		refused[f.ID] = f.Err
 	}})
-	err = drainRemote(t, r, 20*time.Second)
+	err = drainRemote(t, r, 2*time.Minute)
 	if !errors.Is(err, store.ErrConflict) || !errors.Is(err, store.ErrMalformed) || strings.Count(err.Error(), "refused") != 5 {
 		t.Errorf("Drain: %v", err)
 	}
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Errorf("Drain, after the notice: %v", err)
 	}
 	if err := waitFor(t, func() error {
@@ -172,7 +172,7 @@ func TestStoreAway(t *testing.T) {
 	mu.Lock()
 	away = nil
 	mu.Unlock()
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)

@@ -141,7 +141,7 @@ func (s *natsServer) conn(options ...nats.Option) *nats.Conn {
 // waitFor repeats f until it succeeds, for 20 s.
 func waitFor(t testing.TB, f func() error) error {
 	t.Helper()
-	return waitLong(t, 20*time.Second, f)
+	return waitLong(t, 2*time.Minute, f)
 }
 
 func waitLong(t testing.TB, d time.Duration, f func() error) error {
@@ -161,7 +161,7 @@ func (s *natsServer) config() Config {
 
 func dial(t testing.TB, c Config) *Remote {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := Dial(ctx, c)
 	if err != nil {

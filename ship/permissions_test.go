@@ -153,7 +153,7 @@ func TestPermissions(t *testing.T) {
 	r := dial(t, f.as(f.host, "acme", "h1"))
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
 	send(t, r, segs...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)
@@ -259,7 +259,7 @@ func TestNoPermission(t *testing.T) {
 	if !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "custody.v1.segment.acme.h1.r-1") {
 		t.Errorf("Publish: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := Ingest(ctx, f.as(f.nothing, "", ""), openStore(t), IngestOptions{}); !errors.Is(err, ErrDenied) {
 		t.Errorf("Ingest: %v", err)

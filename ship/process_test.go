@@ -380,7 +380,7 @@ func TestSlowStore(t *testing.T) {
 	r := dial(t, s.config())
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 500, 10)
 	send(t, r, segs...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)

@@ -20,7 +20,7 @@ import (
 
 func send(t testing.TB, r *Remote, segs ...store.Segment) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, seg := range segs {
 		if err := r.Publish(ctx, seg); err != nil {
@@ -54,7 +54,7 @@ func TestOverTheWire(t *testing.T) {
 	}})
 	send(t, r, two...)
 	send(t, r, one[3], two[0]) // again
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, one)
@@ -120,7 +120,7 @@ func TestFullStream(t *testing.T) {
 	if err := <-published; err != nil {
 		t.Fatal(err)
 	}
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)
@@ -134,7 +134,7 @@ func TestRepublish(t *testing.T) {
 	r := dial(t, server.config())
 	_, stop := ingester(t, server.config(), openStore(t), IngestOptions{})
 	send(t, r, segs...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -149,7 +149,7 @@ func TestRepublish(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)
@@ -184,7 +184,9 @@ func TestServerAway(t *testing.T) {
 	c.Warn = func(w string) {
 		mu.Lock()
 		defer mu.Unlock()
-		said = append(said, w)
+		if !strings.Contains(w, "sync_interval") { // the check may still be asking the server when it is killed
+			said = append(said, w)
+		}
 	}
 	r := dial(t, c)
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
@@ -195,7 +197,7 @@ func TestServerAway(t *testing.T) {
 	send(t, r, segs[5:]...)
 	db := openStore(t)
 	ingester(t, server.config(), db, IngestOptions{})
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)
@@ -287,7 +289,7 @@ func TestServersLoseAll(t *testing.T) {
 	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
 	_, stop := ingester(t, server.config(), db, IngestOptions{})
 	send(t, r, segs[:4]...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -312,7 +314,7 @@ func TestServersLoseAll(t *testing.T) {
 	if n, err := reconcile(t.Context(), r, segs); err != nil || n != len(segs)-4 {
 		t.Fatalf("%d segments were sent again, %v", n, err)
 	}
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	wantExactly(t, db, segs)
@@ -325,7 +327,7 @@ func TestServersLoseAll(t *testing.T) {
 	server.start()
 	more := sealedRun(t, signer, "acme", "h1", "r-2", 100, 10)
 	send(t, r, more...)
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatalf("%v; the ingester: %+v", err, g.Stats())
 	}
 	wantExactly(t, db, more)

@@ -60,7 +60,7 @@ func TestRepairThere(t *testing.T) {
 	if err := r.Republish(t.Context(), forged); err != nil {
 		t.Fatal(err)
 	}
-	err := drainRemote(t, r, 20*time.Second)
+	err := drainRemote(t, r, 2*time.Minute)
 	if !errors.Is(err, store.ErrConflict) || !errors.Is(err, store.ErrMalformed) {
 		t.Errorf("got %v, want the plain one in conflict and the untrue ones malformed", err)
 	}
@@ -72,7 +72,7 @@ func TestRepairThere(t *testing.T) {
 	r.mu.Lock()
 	under := len(r.sent)
 	r.mu.Unlock()
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatalf("%d were under way: %v", under, err)
 	}
 	wantExactly(t, db, segs)
@@ -95,7 +95,7 @@ func TestRepairAsked(t *testing.T) {
 	if err := r.Republish(t.Context(), segs[1]); err != nil {
 		t.Fatal(err)
 	}
-	if err := drainRemote(t, r, 20*time.Second); err != nil {
+	if err := drainRemote(t, r, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }

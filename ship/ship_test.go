@@ -74,7 +74,7 @@ func publish(t testing.TB, tr *Transport, segs ...store.Segment) {
 
 func drain(t testing.TB, tr *Transport) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return tr.Drain(ctx)
 }

@@ -66,7 +66,7 @@ func TestUnfitStreams(t *testing.T) {
 				}
 			}()
 			wantHint(t, s.config(), words)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			if err := Ingest(ctx, s.config(), nil, IngestOptions{}); !errors.Is(err, ErrStream) {
 				t.Errorf("Ingest: %v", err)
@@ -88,7 +88,7 @@ func TestUnfitConsumer(t *testing.T) {
 	if _, err := js.CreateConsumer(t.Context(), streamName, c); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := Ingest(ctx, s.config(), nil, IngestOptions{}); !errors.Is(err, ErrStream) {
 		t.Errorf("got %v", err)

@@ -25,7 +25,7 @@ type seen struct {
 // watching watches until the run ends or stop is called.
 func watching(t *testing.T, c Config, run string) (wait func() seen, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	done := make(chan seen, 1)
 	go func() {
 		var s seen
@@ -118,7 +118,7 @@ func TestTailThroughServerDeath(t *testing.T) {
 	}
 	start := time.Now()
 	tail.Publish(t.Context(), frames[10:20])
-	if took := time.Since(start); took > 5*time.Second { // far more than a call that does not block needs
+	if took := time.Since(start); took > 30*time.Second { // far more than a call that does not block needs
 		t.Errorf("Publish without a server took %v", took)
 	}
 	time.Sleep(50 * time.Millisecond)

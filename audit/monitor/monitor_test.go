@@ -403,7 +403,7 @@ func TestStateFIFO(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 				t.Errorf("state%s: %v", suffix, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("state%s: opening it blocks", suffix)
 		}
 	}

@@ -157,7 +157,7 @@ func start(t testing.TB, dir string, logs ...note.Verifier) (url string, stop fu
 			if err != nil {
 				t.Errorf("serve: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("Serve does not return")
 		}
 		if err := w.Close(); err != nil {

@@ -43,7 +43,7 @@ func freePort(t *testing.T) string {
 
 func awaitPort(t *testing.T, address string) {
 	t.Helper()
-	for range 200 {
+	for range 1200 {
 		if c, err := net.Dial("tcp", address); err == nil {
 			c.Close()
 			return

@@ -84,7 +84,7 @@ func (d *door) sinks() map[string]host.SinkStatus {
 func (d *door) awaitSink(name, what string, ok func(host.SinkStatus) bool) host.SinkStatus {
 	d.Helper()
 	var s host.SinkStatus
-	for range 300 {
+	for range 900 {
 		if s = d.sinks()[name]; ok(s) {
 			return s
 		}

@@ -257,7 +257,7 @@ func (r *receiver) Export(_ context.Context, req *collector.ExportLogsServiceReq
 
 func (r *receiver) await(t *testing.T, part string) {
 	t.Helper()
-	for range 300 {
+	for range 900 {
 		r.mu.Lock()
 		there := strings.Contains(r.bodies.String(), part)
 		r.mu.Unlock()

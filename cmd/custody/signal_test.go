@@ -49,7 +49,7 @@ func TestOneSignal(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(said.String(), "the reader of the output takes nothing") {
 			t.Errorf("it ended otherwise: %v: %s", err, said.String())
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it goes on")
 		cmd.Process.Kill()
 		<-ended
@@ -123,7 +123,7 @@ func TestOneSignalStderr(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() < 1 {
 			t.Errorf("it ended otherwise: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it goes on")
 		cmd.Process.Kill()
 	}

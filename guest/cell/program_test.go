@@ -158,7 +158,7 @@ func status(pid int) string {
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 6000 {
 		if done() {
 			return
 		}

@@ -158,7 +158,7 @@ func (g *guestEnd) awake(t testing.TB, h Handler) *Client {
 
 func (g *guestEnd) connectTo(t testing.TB, conn io.ReadWriteCloser, h Handler) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := AwaitReady(ctx, conn); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func (g *guestEnd) connectTo(t testing.TB, conn io.ReadWriteCloser, h Handler) *
 }
 
 func timeout(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -189,7 +189,7 @@ func TestHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	exported := fmt.Sprintf(`custody_exported_events_total{sink="siem"} %d`, all[0].Stats().Sent)
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !strings.Contains(scraped(t, address), exported); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !strings.Contains(scraped(t, address), exported); {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if all[0].Stats().Sent == 0 {

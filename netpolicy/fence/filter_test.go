@@ -235,7 +235,7 @@ func dup(t *testing.T, fd int) int {
 
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for range 100 {
+	for range 1200 {
 		if is() {
 			return
 		}

@@ -218,7 +218,7 @@ func TestHostileFragments(t *testing.T) {
 		heard := func() []byte {
 			t.Helper()
 			b := make([]byte, 1000)
-			p.SetReadDeadline(time.Now().Add(5 * time.Second))
+			p.SetReadDeadline(time.Now().Add(30 * time.Second))
 			n, _, err := p.ReadFrom(b)
 			must(t, err)
 			return b[:n]
@@ -296,7 +296,7 @@ func TestFragmentsDoNotOutliveTheirPolicy(t *testing.T) {
 		say(part{from: 24, to: 72, last: true})
 		say(part{from: 0, to: 24, port: 7001, id: 2})
 		say(part{from: 24, to: 72, last: true, id: 2})
-		left.SetReadDeadline(time.Now().Add(5 * time.Second))
+		left.SetReadDeadline(time.Now().Add(30 * time.Second))
 		b := make([]byte, 100)
 		if n, _, err := left.ReadFrom(b); err != nil || !bytes.Equal(b[:n], payload) {
 			t.Errorf("an allowed datagram: %x, %v", b[:n], err)
@@ -321,7 +321,7 @@ func TestDeniedDatagramFailsImmediately(t *testing.T) {
 			must(t, err)
 			defer c.Close()
 			must2(t)(c.Write(random(4000)))
-			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.SetReadDeadline(time.Now().Add(30 * time.Second))
 			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the guest received %v", err)
 			}
@@ -365,7 +365,7 @@ func TestUnfinishedDatagrams(t *testing.T) {
 			}
 			w := &wire{t, f.Tap()}
 			w.send(packet{proto: protoUDP, peer: addr, guestPort: 1000, peerPort: 7000, payload: []byte("whole")}.frame())
-			p.SetReadDeadline(time.Now().Add(5 * time.Second))
+			p.SetReadDeadline(time.Now().Add(30 * time.Second))
 			b := make([]byte, 100)
 			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "whole" {
 				t.Errorf("heard %q, %v", b[:n], err)

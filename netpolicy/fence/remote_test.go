@@ -181,7 +181,7 @@ func TestRemote(t *testing.T) {
 	for family, s := range streams {
 		r.seen.await2(t, audit.FlowRevoke, netip.AddrPortFrom(peers[family], 7000))
 		for _, end := range []net.Conn{s.near, s.far} {
-			end.SetReadDeadline(time.Now().Add(10 * time.Second))
+			end.SetReadDeadline(time.Now().Add(30 * time.Second))
 			if _, err := end.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: an end of the revoked flow is open: %v", family, err)
 			}

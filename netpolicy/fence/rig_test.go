@@ -117,7 +117,7 @@ func (s *eventLog) list() []Event {
 // await waits for a matching event.
 func (s *eventLog) await(t testing.TB, what string, match func(Event) bool) Event {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		all := s.list()
 		if i := slices.IndexFunc(all, match); i >= 0 {

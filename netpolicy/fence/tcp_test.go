@@ -92,7 +92,7 @@ func TestDeniedAttemptFailsImmediately(t *testing.T) {
 			_, g, seen := gatewayFence(t)
 			conn, err := g.dial(c.network, c.addr)
 			if err == nil {
-				conn.SetDeadline(time.Now().Add(5 * time.Second))
+				conn.SetDeadline(time.Now().Add(30 * time.Second))
 				conn.Write([]byte("hello"))
 				_, err = conn.Read(make([]byte, 1))
 				conn.Close()
@@ -139,7 +139,7 @@ func TestRevokeEndsGatewayFlow(t *testing.T) {
 		t.Fatalf("ended %+v", ended)
 	}
 	reset() // as the gateway does
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the guest's connection ended with %v", err)
 	}

@@ -46,7 +46,7 @@ func heard(t *testing.T, answers chan string, want string) {
 		if got != want {
 			t.Fatalf("a page got %q, want %q", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the page did not come")
 	}
 }

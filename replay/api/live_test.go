@@ -170,7 +170,7 @@ func (w *world) readLive(t *testing.T, token string, begun chan<- bool) {
 // await waits until something is so.
 func (w *world) await(t testing.TB, so func() bool) {
 	t.Helper()
-	for range 200 {
+	for range 1200 {
 		if so() {
 			return
 		}

@@ -140,7 +140,7 @@ func (s *server) prepare(t testing.TB) {
 // eventually writes to a KV v2 engine that may still be starting.
 func (s *server) eventually(t testing.TB, path string, body any) {
 	t.Helper()
-	for range 100 {
+	for range 3000 {
 		if code, _ := s.call(t, s.Token, "POST", path, body); code < 300 {
 			return
 		}

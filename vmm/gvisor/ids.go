@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ func users(l *confine.Lease) (space *os.File, err error) {
 		return nil, err
 	}
 	defer wait.Close()
+	runtime.LockOSThread() // Pdeathsig counts from the thread, which another goroutine could end
+	defer runtime.UnlockOSThread()
 	holder, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "read -r _"}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{wait},
 		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Pdeathsig: syscall.SIGKILL},

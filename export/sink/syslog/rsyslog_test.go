@@ -81,7 +81,7 @@ func (r *rsyslog) kill() {
 func waitFor[T comparable](t *testing.T, f func() T) T {
 	t.Helper()
 	var none T
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if v := f(); v != none {
 			return v
 		}

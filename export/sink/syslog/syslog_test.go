@@ -61,7 +61,7 @@ func (r *receiver) next(t *testing.T) net.Conn {
 	case c := <-r.conns:
 		t.Cleanup(func() { c.Close() })
 		return c
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no connection")
 		return nil
 	}
@@ -70,7 +70,7 @@ func (r *receiver) next(t *testing.T) net.Conn {
 // contains reads until an event was seen.
 func contains(t *testing.T, c net.Conn, id string) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	var all strings.Builder
 	b := make([]byte, 4096)
 	for !strings.Contains(all.String(), `id="`+id+`"`) {
@@ -105,7 +105,7 @@ func TestClosedPeer(t *testing.T) {
 				io.ReadFull(c, make([]byte, 100))
 				c.Close()
 			}
-			for end := time.Now().Add(10 * time.Second); !s.link.closed(); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(time.Minute); !s.link.closed(); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the end was not seen")
 				}
