@@ -111,7 +111,7 @@ func (c *Client) do(ctx context.Context, method string, at []string, query url.V
 	if err != nil {
 		return nil, err
 	}
-	if res.StatusCode >= 200 && res.StatusCode < 300 {
+	if res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode >= 200 && res.StatusCode < 300 {
 		return res, nil
 	}
 	defer res.Body.Close()
