@@ -53,7 +53,6 @@ const (
 const (
 	maxOf    = 10000 // sandboxes of a tenant that have not ended
 	maxEnded = 1000  // and that have
-	maxKeys  = 1 << 14
 	maxKey   = 256 // bytes
 )
 
@@ -75,8 +74,11 @@ type Fleet struct {
 	ended     map[string][]string // IDs of sandboxes that have ended, by tenant, in that order
 }
 
-// key is the key of a session or of an attempt, of one project or tenant.
+// key is the key of a session, of one project of a tenant, or of an attempt, of a tenant.
 type key struct{ tenant, project, name string }
+
+func (s *Sandbox) sessionKey() key { return key{s.request.Tenant, s.terms.Project, s.request.Session} }
+func (s *Sandbox) attemptKey() key { return key{tenant: s.request.Tenant, name: s.request.Idempotency} }
 
 // New returns an empty fleet.
 func New(c Config) *Fleet {
@@ -123,10 +125,10 @@ func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, e
 	s = newSandbox(f, host.NewRunID(time.Now()), r, terms)
 	f.sandboxes[s.ID] = s
 	if r.Session != "" {
-		f.sessions[key{r.Tenant, terms.Project, r.Session}] = s
+		f.sessions[s.sessionKey()] = s
 	}
 	if r.Idempotency != "" {
-		f.attempts[key{tenant: r.Tenant, name: r.Idempotency}] = s
+		f.attempts[s.attemptKey()] = s
 	}
 	if !r.Lazy {
 		s.begin()
@@ -143,9 +145,6 @@ func (f *Fleet) existing(r Request, t Terms) (*Sandbox, error) {
 				return nil, conflict("the idempotency key was used for another request: use a new key")
 			}
 			return s, nil
-		}
-		if len(f.attempts) >= maxKeys {
-			return nil, conflict("too many idempotency keys are remembered: try again later")
 		}
 	}
 	if r.Session == "" {
@@ -189,7 +188,9 @@ func (f *Fleet) List(tenant string) []*Sandbox {
 func (f *Fleet) over(s *Sandbox) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.sessions, func(_ key, other *Sandbox) bool { return other == s })
+	if k := s.sessionKey(); f.sessions[k] == s {
+		delete(f.sessions, k)
+	}
 	tenant := s.request.Tenant
 	if f.lives[tenant]--; f.lives[tenant] == 0 {
 		delete(f.lives, tenant)
@@ -215,7 +216,9 @@ func (f *Fleet) forget(id string) {
 		return
 	}
 	delete(f.sandboxes, id)
-	maps.DeleteFunc(f.attempts, func(_ key, other *Sandbox) bool { return other == s })
+	if k := s.attemptKey(); f.attempts[k] == s {
+		delete(f.attempts, k)
+	}
 	tenant := s.request.Tenant
 	f.ended[tenant] = slices.DeleteFunc(f.ended[tenant], func(other string) bool { return other == id })
 	if len(f.ended[tenant]) == 0 {

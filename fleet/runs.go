@@ -48,7 +48,7 @@ func (r *Runs) options(q Request) (o run.Options, err error) {
 	}
 	h.Warn = r.Notice
 	o = run.Options{
-		Home: h, Template: q.Template, Isolation: q.Isolation, Version: r.Version, Vetted: true, Notice: r.Notice, Problem: r.Problem, Meters: r.Meters,
+		Home: h, Tenant: q.Tenant, Template: q.Template, Isolation: q.Isolation, Version: r.Version, Vetted: true, Notice: r.Notice, Problem: r.Problem, Meters: r.Meters,
 		Sandboxes: r.Sandboxes, StartWorker: r.StartWorker,
 	}
 	var source run.Source

@@ -158,10 +158,13 @@ func (l RunLogs) openManifest(signed []byte) (statement.Manifest, string, error)
 }
 
 // tenantOf returns the tenant of a run, which its manifests sign. It can differ from the tenant that host.yaml
-// names now. For a run without a manifest it returns host.yaml's.
+// names now. Before there is a manifest it is that of the run's facts; without any it is host.yaml's.
 func (l RunLogs) tenantOf(run string) string {
 	if m, ok := l.firstManifest(l.host.RunDir(run)); ok {
 		return m.Tenant
+	}
+	if f, err := l.facts(run); err == nil {
+		return f.Tenant
 	}
 	return l.host.config.Tenant
 }

@@ -42,7 +42,7 @@ func (h *Host) Logs() Reader { return logReader{h} }
 func (l RunLogs) Live(run string) bool { return l.Has(run) && wal.Locked(l.host.RunDir(run)) }
 
 // logReader reads logs through the interface of a store. Finding runs and searching take time in proportion to the size of
-// all logs. All runs here belong to one tenant.
+// all logs.
 //
 // Runs are ordered by their names, which begin with the time, so that no log has to be read for the order.
 type logReader struct{ host *Host }
@@ -52,14 +52,13 @@ func (r logReader) Close() error { return nil }
 
 // newest returns the names of the tenant's runs, newest first.
 func (r logReader) newest(tenant string, class store.Class) ([]string, error) {
-	if !store.OfTenant(tenant, r.host.config.Tenant) {
-		return nil, nil
-	}
 	ids, err := r.host.RunLogs().all()
 	if err != nil {
 		return nil, err
 	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return class != "" && class != store.Run{ID: id}.Class() })
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		return class != "" && class != store.Run{ID: id}.Class() || !store.OfTenant(tenant, r.tenantOf(id))
+	})
 	slices.SortFunc(ids, newer)
 	return ids, nil
 }
@@ -137,14 +136,26 @@ func (r logReader) summary(ctx context.Context, id string) (store.Run, error) {
 		}
 		run.Add(row.Head)
 	}
-	run.Tenant, run.Start = r.host.config.Tenant, run.Began()
+	run.Tenant, run.Start = r.tenantOf(id), run.Began()
 	return run, nil
+}
+
+// tenantOf returns the tenant of a run. On a host of one tenant no file is read for it.
+func (r logReader) tenantOf(id string) string {
+	if !r.host.config.shared() {
+		return r.host.config.Tenant
+	}
+	return r.host.RunLogs().tenantOf(id)
 }
 
 // Records implements Reader. It ends at the record that is being written.
 func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
-		if !store.OfTenant(q.Tenant, r.host.config.Tenant) || !r.host.RunLogs().Has(q.Run) {
+		if !r.host.RunLogs().Has(q.Run) {
+			return
+		}
+		tenant := r.tenantOf(q.Run)
+		if !store.OfTenant(q.Tenant, tenant) {
 			return
 		}
 		n := 0
@@ -156,7 +167,7 @@ func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.R
 			if errors.Is(err, wal.ErrTorn) {
 				return // the rest is being written
 			}
-			row, err := r.row(q, f, err)
+			row, err := r.row(tenant, q, f, err)
 			if row.Erased != nil {
 				row.Time = last // an erased record has no time
 			}
@@ -245,8 +256,8 @@ func cutOff(ctx context.Context, q store.Search, err error) error {
 	return &store.CutError{At: at, Err: context.Cause(ctx)}
 }
 
-func (r logReader) row(q store.Query, f store.Frame, err error) (store.Row, error) {
-	row := store.Row{Tenant: r.host.config.Tenant, Body: f.Body, Salt: f.Salt, Erased: f.Erased, Early: true}
+func (r logReader) row(tenant string, q store.Query, f store.Frame, err error) (store.Row, error) {
+	row := store.Row{Tenant: tenant, Body: f.Body, Salt: f.Salt, Erased: f.Erased, Early: true}
 	row.Run, row.Seq = q.Run, f.Seq
 	if err == nil && f.Erased == nil {
 		row.Head, err = store.HeadOf(q.Run, f)

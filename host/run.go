@@ -275,7 +275,7 @@ func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 // publishLive publishes records on the transport as soon as they are durable. The returned function waits until the last
 // one was published.
 func (r *Run) publishLive(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
-	t := livePublisher{run: r, tail: remote.Tail(r.ID), next: 1}
+	t := livePublisher{run: r, tail: remote.Tail(r.options.Facts.Tenant, r.ID), next: 1}
 	var publishing sync.WaitGroup
 	publishing.Go(func() { t.follow(ctx, stop) })
 	return publishing.Wait

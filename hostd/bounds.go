@@ -43,7 +43,10 @@ func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, D
 	if err != nil {
 		return nil, details, err
 	}
-	return &bounded{sandbox, policy, statement.Facts{Tenant: b.Home.Config().Tenant, TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
+	serves := func(tenant string) bool {
+		return b.Home.Config().Serves(tenant) && (s.Project == "" || b.Home.Config().Offers(tenant, s.Project))
+	}
+	return &bounded{sandbox, policy, serves, statement.Facts{TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
 }
 
 // Reopen implements Opener.
@@ -74,8 +77,9 @@ func (s Spec) beyond(base project.File, c host.Config) (list []string) {
 // bounded is a sandbox whose policy lies within another one.
 type bounded struct {
 	worker.Sandbox
-	bound *netpolicy.Policy
-	facts statement.Facts // those that this process knows
+	bound  *netpolicy.Policy
+	serves func(tenant string) bool // whether the sandbox can be a tenant's
+	facts  statement.Facts          // those that this process knows
 }
 
 // Begin implements worker.Sandbox.
@@ -84,7 +88,11 @@ func (b *bounded) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	if err != nil {
 		return err
 	}
+	if !b.serves(r.Facts.Tenant) {
+		return fmt.Errorf("the sandbox cannot be of the tenant %.80q: name it, with its registered projects, under quotas.tenants in %s", r.Facts.Tenant, host.ConfigFile)
+	}
 	known := b.facts
+	known.Tenant = r.Facts.Tenant
 	known.PolicyDigest, known.RulesetDigest = policy.Digest(), r.Facts.RulesetDigest
 	if r.Facts != known {
 		return errors.New("the facts of the run's manifests are not those of its sandbox")

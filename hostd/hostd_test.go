@@ -81,6 +81,8 @@ type rigOptions struct {
 	lease time.Duration
 	pool  hostd.PoolOptions // in addition to idle
 	root  string            // the home of root, which exists; "": a new directory
+	// settings are further lines of host.yaml.
+	settings string
 	// sandboxes, if set, returns what makes the sandboxes in place of o.
 	sandboxes func(o hostd.Opener) hostd.Opener
 }
@@ -94,7 +96,7 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 		o.root = filepath.Join(dir, "root")
 		check(t, os.Mkdir(o.root, 0o700))
 	}
-	check(t, os.WriteFile(filepath.Join(o.root, host.ConfigFile), []byte("version: 1\nisolation: {require: gvisor, runsc: "+os.Getenv("CUSTODY_TEST_RUNSC")+"}\n"), 0o600))
+	check(t, os.WriteFile(filepath.Join(o.root, host.ConfigFile), []byte("version: 1\nisolation: {require: gvisor, runsc: "+os.Getenv("CUSTODY_TEST_RUNSC")+"}\n"+o.settings), 0o600))
 	var err error
 	r.home, err = host.Open(o.root)
 	check(t, err)
@@ -289,7 +291,7 @@ func spec() hostd.Spec {
 // TestBounds: a process that root does not trust gets no more than the project allows.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, os.Getuid())
+	r := newRigWith(t, rigOptions{users: []int{os.Getuid()}, max: 8, settings: "quotas: {tenants: {served: {}}}\n"})
 	for name, c := range map[string]struct {
 		change func(*hostd.Spec)
 		want   string
@@ -328,8 +330,11 @@ func TestBounds(t *testing.T) {
 		defer f.Close()
 		files = append(files, f)
 	}
-	if err := sandbox.Begin(t.Context(), worker.Identity{Run: host.NewRunID(time.Now()), Facts: statement.Facts{Tenant: "other"}}, files); err == nil || !strings.Contains(err.Error(), "facts") {
-		t.Errorf("a run with another tenant began: %v", err)
+	for tenant, want := range map[string]string{"other": "cannot be of the tenant", "served": "facts"} {
+		err := sandbox.Begin(t.Context(), worker.Identity{Run: host.NewRunID(time.Now()), Facts: statement.Facts{Tenant: tenant}}, files)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a run of the tenant %s: %v; want %q", tenant, err, want)
+		}
 	}
 	for _, run := range []string{host.NewRunID(time.Now()), "", "../keys/host"} {
 		if left, err := hostd.NewClient(r.socket).Reopen(t.Context(), run); err == nil {

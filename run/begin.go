@@ -42,7 +42,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 func (j *Job) facts() audit.Lifecycle {
 	p, d := j.o.Project, j.details
 	facts := audit.Lifecycle{
-		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: d.Template, TemplateDigest: d.TemplateDigest,
+		Tenant: j.o.tenant(), Project: p.Project, Template: d.Template, TemplateDigest: d.TemplateDigest,
 		PolicyDigest: j.policy.Digest(), RulesetDigest: j.messages.redactor.Digest(), Tier: d.Tier, TierNote: d.TierNote,
 		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(), Reason: d.Cold,
 	}

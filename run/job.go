@@ -47,6 +47,7 @@ type Options struct {
 	Serve func(context.Context, *Live)
 	Env   []project.Variable // of every step, in addition to the project's
 
+	Tenant    string // for whom the run is carried out, one that Home serves; "": the host's own. It is set before SetProject.
 	ID        string // of the run, see host.NewRunID; "": a new one
 	Template  string // "": the project's
 	Isolation string // the tier that the run must have, "": the best that works
@@ -168,7 +169,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := checkSources(ctx, &j.o, j.steps); err != nil {
 		return err
 	}
-	j.notifier = h.Notifier(ctx, notify.Message{Project: j.o.Project.Project}, j.messages.notice)
+	j.notifier = h.Notifier(ctx, notify.Message{Tenant: j.o.tenant(), Project: j.o.Project.Project}, j.messages.notice)
 	j.freezer = &freezer{notifier: j.notifier, messages: j.messages, meters: j.o.Meters, strict: j.o.Project.Record.Mode == project.Strict}
 	if err := j.openFiles(ctx); err != nil {
 		return err

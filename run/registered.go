@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (o *Options) SetSource(s Source) (err error) {
 	o.File, o.Base = s.File, nil
 	text, name := s.Text, s.Project
 	if name != nil {
-		base, err := registered(o.Home).Current(*name)
+		base, err := o.current(*name)
 		if err != nil {
 			return withList(err)
 		}
@@ -106,7 +107,7 @@ func (o *Options) SetSource(s Source) (err error) {
 		if o.Project, err = project.Parse(o.File, text); err != nil {
 			return err
 		}
-		if o.Base, err = claimed(o.Home, o.Project.Project); o.Base == nil || err != nil {
+		if o.Base, err = o.claimed(); o.Base == nil || err != nil {
 			return err
 		}
 	}
@@ -114,9 +115,28 @@ func (o *Options) SetSource(s Source) (err error) {
 	return err
 }
 
-// claimed returns the registered project that a file claims to be of, or nil if no project of that name is registered.
-func claimed(h *host.Host, name string) (*registry.Registered, error) {
-	base, err := registered(h).Current(name)
+// tenant returns the tenant of the run.
+func (o *Options) tenant() string { return cmp.Or(o.Tenant, o.Home.Config().Tenant) }
+
+// checkTenant returns an error if the host does not serve the run's tenant.
+func (o *Options) checkTenant() error {
+	if !o.Home.Config().Serves(o.tenant()) {
+		return fmt.Errorf("this host does not serve the tenant %q: name it under quotas.tenants in %s", o.tenant(), host.ConfigFile)
+	}
+	return nil
+}
+
+// current returns a registered project of the run's tenant. One of another tenant is unknown.
+func (o *Options) current(name string) (registry.Registered, error) {
+	if !o.Home.Config().Offers(o.tenant(), name) {
+		return registry.Registered{}, fmt.Errorf("%.80q: %w", name, registry.ErrUnknown)
+	}
+	return registered(o.Home).Current(name)
+}
+
+// claimed returns the registered project that the project's file claims to be of, or nil if the tenant has no project of that name.
+func (o *Options) claimed() (*registry.Registered, error) {
+	base, err := o.current(o.Project.Project)
 	if errors.Is(err, registry.ErrUnknown) {
 		return nil, nil
 	}
@@ -155,8 +175,11 @@ func (o *Options) Origin() string {
 // checkBase returns an error if the options ask for more than the registered project that the run is of, or hide which
 // it is.
 func (o *Options) checkBase() error {
+	if err := o.checkTenant(); err != nil {
+		return err
+	}
 	if o.Base == nil {
-		base, err := claimed(o.Home, o.Project.Project)
+		base, err := o.claimed()
 		if base != nil {
 			err = fmt.Errorf("the project %s is registered: the run must be of it", base.Project)
 		}

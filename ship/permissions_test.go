@@ -99,7 +99,7 @@ func TestWatcherPermissions(t *testing.T) {
 	f := startFleet(t)
 	ingester(t, f.as(f.ingest, "", ""), openStore(t), IngestOptions{})
 	r := dial(t, f.as(f.host, "acme", "h1"))
-	tail := r.Tail("r-1")
+	tail := r.Tail("acme", "r-1")
 	done := make(chan uint64)
 	go func() {
 		var last uint64

@@ -53,10 +53,10 @@ type Tail struct {
 	count   func(dropped uint64)
 }
 
-// Tail starts the live tail of a run. The caller must call Close.
-func (r *Remote) Tail(run string) *Tail {
+// Tail starts the live tail of a run of a tenant. The caller must call Close.
+func (r *Remote) Tail(tenant, run string) *Tail {
 	t := &Tail{conn: r.conn, ended: make(chan struct{}), wake: make(chan struct{}, 1), count: r.countDropped}
-	subject, err := subject(tailRoot, r.config.Tenant, run)
+	subject, err := subject(tailRoot, tenant, run)
 	if err != nil || run == "" {
 		t.closed = true // publishing the run's segments reports the invalid name
 		close(t.ended)

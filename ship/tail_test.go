@@ -66,7 +66,7 @@ func TestTail(t *testing.T) {
 	frames := storetest.Frames("r-1", storetest.Events(1000))
 	erased := frames[7].Leaf()
 	frames[7] = store.Frame{Seq: 8, Erased: &erased}
-	tail := r.Tail("r-1")
+	tail := r.Tail(s.config().Tenant, "r-1")
 	tail.Publish(t.Context(), frames[:10]) // without a watcher
 	if err := r.conn.Flush(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestTail(t *testing.T) {
 func TestTailThroughServerDeath(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	r := dial(t, s.config())
-	tail := r.Tail("r-1")
+	tail := r.Tail(s.config().Tenant, "r-1")
 	wait, _ := watching(t, s.config(), "r-1")
 	interested(t, s, "r-1")
 	frames := storetest.Frames("r-1", storetest.Events(40))

@@ -37,8 +37,15 @@ type separated struct {
 //	user (someone) --custody.sock--> custody serve (servant) --host.sock--> custody host (root)
 func newSeparated(t *testing.T, flags ...string) *separated {
 	t.Helper()
+	return separate(newGVisorDoor(t), flags...)
+}
+
+// separate does so for the home of root.
+func separate(root *door, flags ...string) *separated {
+	t := root.T
+	t.Helper()
 	dir := publicDir(t)
-	s := &separated{root: newGVisorDoor(t), flags: flags}
+	s := &separated{root: root, flags: flags}
 	home := filepath.Join(dir, "host")
 	if err := os.Rename(s.root.home, home); err != nil {
 		t.Fatal(err)

@@ -68,9 +68,9 @@ type Options struct {
 	Views *views.Shelf
 	// Tokens are the API tokens; nil: they cannot be administered through the API.
 	Tokens Tokens
-	// Sandboxes are the live sandboxes of SandboxTenant; nil: there are none.
-	Sandboxes     *fleet.Fleet
-	SandboxTenant string
+	// Sandboxes are the live sandboxes; nil: there are none. Serves reports whether a tenant can have some here.
+	Sandboxes *fleet.Fleet
+	Serves    func(tenant string) bool
 	// Gate authorizes each request.
 	Gate Gate
 	// OIDC reports that browsers can log in with an OIDC issuer.
@@ -188,7 +188,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 		views:    viewsHandler{o.Views},
 		tokens:   tokensHandler{o.Tokens},
 
-		sandboxes: sandboxesHandler{fleet: o.Sandboxes, tenant: o.SandboxTenant, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
+		sandboxes: sandboxesHandler{fleet: o.Sandboxes, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
 }
 

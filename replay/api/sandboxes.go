@@ -28,7 +28,7 @@ func sandboxOf(s *fleet.Sandbox) client.Sandbox {
 // sandboxesHandler serves live sandboxes.
 type sandboxesHandler struct {
 	fleet  *fleet.Fleet // nil: this server has none
-	tenant string       // whose sandboxes there are
+	serves func(tenant string) bool
 	ended  <-chan struct{}
 	waits  turnstile // requests that wait for output, or for the end of a process
 }
@@ -59,8 +59,8 @@ func (h *sandboxesHandler) here(r *request) error {
 	if h.fleet == nil {
 		return errNotHere("sandboxes")
 	}
-	if r.who.Tenant != h.tenant {
-		return access.NewProblem(http.StatusForbidden, "other-tenant", "this host runs sandboxes of another tenant only", "use a host of your tenant")
+	if !h.serves(r.who.Tenant) {
+		return access.NewProblem(http.StatusForbidden, "other-tenant", "this host runs no sandboxes of your tenant", "use a host of your tenant, or have an administrator name it under quotas.tenants in host.yaml")
 	}
 	return nil
 }
