@@ -14,13 +14,20 @@ export GO
 # Programs that call go themselves find the same one.
 export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
 
-.PHONY: build deb deps template demo test hosts check generate fuzz bench torture clean
+.PHONY: build client deb deps template demo test hosts check generate fuzz bench torture clean
 
 # Two binaries: custody finds custody-guest beside itself.
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -buildvcs=false -o bin/custody-guest ./cmd/custody-guest
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody ./cmd/custody
+
+# The program for macOS, which uses the services of other machines.
+client:
+	@mkdir -p bin
+	for arch in arm64 amd64; do \
+	  GOOS=darwin GOARCH=$$arch CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody-darwin-$$arch ./cmd/custody || exit 1; \
+	done
 
 # The Debian package with the service, in bin; ARCH=arm64 builds it for arm64.
 deb: build

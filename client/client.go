@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,8 +44,32 @@ func New(address, token string) (*Client, error) {
 	if strings.TrimSpace(token) == "" {
 		return nil, errors.New("there is no token: `custody token new NAME --role operator` on the host makes one")
 	}
-	straight := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	straight := &http.Client{
+		Transport: transport(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	return &Client{HTTP: straight, base: u.JoinPath("api/v1"), token: strings.TrimSpace(token)}, nil
+}
+
+// silence is how long a connection may be silent before the service is asked whether it is still there, and how long it may take to answer.
+const silence = 15 * time.Second
+
+// transport returns what makes requests. roots are the certificates to trust; nil: those of the system.
+func transport(roots *x509.CertPool) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence}
+	return t
+}
+
+// TrustOnly makes certificates, in PEM, the only ones that are trusted to issue the service's. It is called before the first request, and
+// replaces HTTP's transport.
+func (c *Client) TrustOnly(pem []byte) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return errors.New("there is no certificate in it: it must be PEM")
+	}
+	c.HTTP.Transport = transport(roots)
+	return nil
 }
 
 func loopback(host string) bool {

@@ -43,15 +43,15 @@ func (b *Box) Processes(ctx context.Context) ([]StartedProcess, error) {
 }
 
 // Info returns the description of the process.
-func (p *Process) Info(ctx context.Context) (StartedProcess, error) { return p.info(ctx, 0) }
+func (p *Process) Info(ctx context.Context) (StartedProcess, error) { return p.info(ctx, 0, attempts) }
 
 // info waits for the end of the process, at most for some seconds.
-func (p *Process) info(ctx context.Context, wait int) (s StartedProcess, err error) {
+func (p *Process) info(ctx context.Context, wait, attempts int) (s StartedProcess, err error) {
 	var query url.Values
 	if wait > 0 {
 		query = url.Values{"wait": {strconv.Itoa(wait)}}
 	}
-	err = repeat(ctx, func() error { return p.box.client.call(ctx, http.MethodGet, p.path(), query, nil, &s, nil) })
+	err = repeatFor(ctx, attempts, func() error { return p.box.client.call(ctx, http.MethodGet, p.path(), query, nil, &s, nil) })
 	return s, err
 }
 
@@ -61,7 +61,7 @@ const longestWait = 25
 // Wait waits for the end of the process, and returns its description.
 func (p *Process) Wait(ctx context.Context) (StartedProcess, error) {
 	for {
-		s, err := p.info(ctx, longestWait)
+		s, err := p.info(ctx, longestWait, patience)
 		if err != nil || s.Ended != nil {
 			return s, err
 		}
@@ -108,6 +108,11 @@ func (p *Process) Output(ctx context.Context, stream string) io.Reader {
 
 // OutputFrom is Output from a byte of the redacted output on.
 func (p *Process) OutputFrom(ctx context.Context, stream string, offset int64) io.Reader {
+	return &output{ctx: ctx, process: p, stream: stream, offset: offset, follow: true}
+}
+
+// OutputSoFar is OutputFrom to the end of what there is now.
+func (p *Process) OutputSoFar(ctx context.Context, stream string, offset int64) io.Reader {
 	return &output{ctx: ctx, process: p, stream: stream, offset: offset}
 }
 
@@ -122,6 +127,7 @@ type output struct {
 	process *Process
 	stream  string
 	offset  int64
+	follow  bool          // until the process has ended
 	body    io.ReadCloser // nil: there is no connection
 	failed  int           // attempts without progress
 	err     error
@@ -156,8 +162,8 @@ func (o *output) Read(b []byte) (int, error) {
 
 // connect asks for the output from the offset on.
 func (o *output) connect() error {
-	return repeat(o.ctx, func() error {
-		query := url.Values{"offset": {strconv.FormatInt(o.offset, 10)}, "follow": {"true"}, "stream": {o.stream}}
+	return repeatFor(o.ctx, patience, func() error {
+		query := url.Values{"offset": {strconv.FormatInt(o.offset, 10)}, "follow": {strconv.FormatBool(o.follow)}, "stream": {o.stream}}
 		res, err := o.process.box.client.do(o.ctx, http.MethodGet, o.process.path("output"), query, nil, nil)
 		if err == nil {
 			o.body = res.Body
@@ -177,7 +183,10 @@ func (o *output) ended(err error) error {
 		}
 		return err
 	}
-	s, err := o.process.Info(o.ctx)
+	if !o.follow {
+		return err
+	}
+	s, err := o.process.info(o.ctx, 0, patience)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"time"
@@ -14,10 +15,13 @@ type Box struct {
 	client *Client
 }
 
-// attempts bounds how often a request that is safe to repeat is made, and pause is the time before the first repetition.
+// attempts bounds how often a request that is safe to repeat is made, and patience how often output is asked for, which survives a service
+// that starts again within a minute. pause is the time before the first repetition; it doubles up to longestPause.
 const (
-	attempts = 5
-	pause    = 200 * time.Millisecond
+	attempts     = 5
+	patience     = 20
+	pause        = 200 * time.Millisecond
+	longestPause = 4 * time.Second
 )
 
 // Create creates a sandbox, or returns that of the request's session. It does not wait until the sandbox is live. It repeats the request if
@@ -35,28 +39,31 @@ func (c *Client) Create(ctx context.Context, r SandboxRequest) (*Box, error) {
 }
 
 // repeat calls f until it succeeds, the service refuses it, or it has failed too often.
-func repeat(ctx context.Context, f func() error) error {
+func repeat(ctx context.Context, f func() error) error { return repeatFor(ctx, attempts, f) }
+
+// repeatFor is repeat with a number of attempts.
+func repeatFor(ctx context.Context, attempts int, f func() error) error {
 	for i := 1; ; i++ {
 		err := f()
 		if err == nil || i == attempts || ctx.Err() != nil || refused(err) {
 			return err
 		}
 		select {
-		case <-time.After(pause << (i - 1)):
+		case <-time.After(min(pause<<(i-1), longestPause)):
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
-// refused reports whether the service has answered an error that another attempt does not change.
+// refused reports whether the service has answered an error that another attempt does not change, or is not the right one.
 func refused(err error) bool {
 	for _, temporary := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		if IsStatus(err, temporary) {
 			return false
 		}
 	}
-	return errors.As(err, new(*Problem))
+	return errors.As(err, new(*Problem)) || errors.As(err, new(*tls.CertificateVerificationError))
 }
 
 // Sandbox returns the sandbox with an ID, which need not exist.

@@ -58,6 +58,9 @@ var docPages = map[string]docPage{
 			{"make test", "runs this test"},
 		},
 	},
+	"client.md": {
+		skip: []docSkip{{"custody ", "needs a service on another machine; TestElsewhere does it"}},
+	},
 	"compliance.md": {
 		setup: docRun,
 		before: []docBefore{

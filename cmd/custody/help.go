@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 // groups are the headings of the list of commands.
 var groups = []kong.Group{
 	{Key: "run", Title: "Run and control sandboxes:"},
+	{Key: "service", Title: "Use the sandboxes of a service:"},
 	{Key: "runs", Title: "Inspect runs:"},
 	{Key: "proof", Title: "Prove and verify:"},
 	{Key: "store", Title: "Store, export and delete records:"},

@@ -31,8 +31,8 @@ var inTheWay = map[string]func(path string) error{
 	"link to itself": func(path string) error { return os.Symlink(path, path) },
 }
 
-// commands are calls by a short name. RUN, SEQ, HOME and OUT are replaced.
-var commands = map[string][]string{
+// callsByName are calls by a short name. RUN, SEQ, HOME and OUT are replaced.
+var callsByName = map[string][]string{
 	"verify": {"verify", "RUN"}, "fsck": {"fsck"}, "bundle": {"bundle", "RUN", "-o", "OUT"}, "timeline": {"timeline", "RUN"},
 	"runs": {"runs"}, "search": {"search", "--host", "example.com"}, "rebuild": {"rebuild"}, "ship": {"ship", "--differ"},
 	"key show": {"key", "show"}, "report": {"report", "--framework=soc2", "RUN", "-o", "OUT"}, "export": {"export", "RUN"},
@@ -82,9 +82,9 @@ func TestInTheWay(t *testing.T) {
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(inTheWay)), func(kind string) bool { return kind == "FIFO" })
 	for at, file := range slices.Sorted(maps.Keys(kept)) {
 		needed := kept[file]
-		for i, command := range slices.Sorted(maps.Keys(commands)) {
-			args, kinds := commands[command], []string{"FIFO"}
-			if k := (at + i) % len(commands); k < len(others) && !testing.Short() { // each once for a file, with varying commands
+		for i, command := range slices.Sorted(maps.Keys(callsByName)) {
+			args, kinds := callsByName[command], []string{"FIFO"}
+			if k := (at + i) % len(callsByName); k < len(others) && !testing.Short() { // each once for a file, with varying commands
 				kinds = append(kinds, others[k])
 			}
 			for _, kind := range kinds {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Custody runs an agent's commands inside a microVM and keeps a verifiable record of their actions.
 package main
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/custody-project/custody/client/commands"
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/host"
@@ -66,6 +69,8 @@ type cli struct {
 	Doctor   doctorCmd   `cmd:"" group:"host" help:"Report what this host supports and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" group:"host" help:"Print the version."`
 	Help     helpCmd     `cmd:"" group:"host" help:"Show the help of a command."`
+
+	commands.All
 
 	Completion completionCmd `cmd:"" group:"host" help:"Print the code that sets up tab completion in a shell."`
 	Man        manCmd        `cmd:"" group:"host" help:"Print the manual page, for man(1)."`
@@ -196,7 +201,7 @@ func execute(args []string) int {
 		a.Complain(err)
 	}
 	a.command = words.Selected().FullPath()
-	code := a.code(words.Run(a))
+	code := a.code(words.Run(a, a.caller()))
 	if err := stdout.Err(); err != nil && code == 0 { // the output is incomplete
 		a.Complain(err)
 		return exitFailed
@@ -212,8 +217,18 @@ func sweep(ctx context.Context) error {
 	return egress.Sweep(ctx)
 }
 
+// caller is what the commands for services on other machines use of the process.
+func (a *app) caller() *commands.Env {
+	return &commands.Env{Context: a.ctx, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, Say: a.Say}
+}
+
 // code prints an error and returns the program's exit code.
-func (a *app) code(err error) int { return a.env().Code(err) }
+func (a *app) code(err error) int {
+	if exit := commands.Exit(0); errors.As(err, &exit) {
+		return int(exit)
+	}
+	return a.env().Code(err)
+}
 
 // open opens $CUSTODY_HOME and cleans up after killed runs.
 func (a *app) open() (*host.Host, error) { return a.env().Open(a.ctx) }

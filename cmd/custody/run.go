@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/alecthomas/kong"
+	"github.com/custody-project/custody/client/commands"
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/host"
@@ -19,45 +21,22 @@ import (
 )
 
 type runCmd struct {
-	Policy    string     `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one). With --project it narrows the registered one."`
-	Project   *string    `predictor:"project" placeholder:"NAME" help:"The registered project that the run is of."`
-	Template  string     `predictor:"template" placeholder:"NAME" help:"Template of the sandbox (default: the project's, else base)."`
-	Isolation string     `placeholder:"TIER" help:"Require this isolation tier: firecracker, qemu-kvm, gvisor or qemu-tcg (default: the best that works)."`
-	Workdir   string     `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`
-	Env       []string   `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone uses the value in this environment. The record contains it: put secret values into the project's secrets."`
-	Out       string     `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
-	Secret    []string   `placeholder:"NAME,..." help:"Give the command after -- this secret of the project file (default: none)."`
-	TTY       bool       `name:"tty" short:"t" help:"Give the command a terminal."`
-	Trust     bool       `help:"Accept the project file's requests without asking."`
-	Cold      bool       `help:"Boot the VM instead of restoring its snapshot."`
-	Quiet     bool       `short:"q" help:"Print only the command's output, and errors."`
-	Metrics   string     `placeholder:"ADDRESS" help:"Serve Prometheus metrics at this address during the run."`
-	JSON      bool       `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
-	Command   []argument `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
-}
-
-// argument is one of a command's, byte for byte: kong's own strings are UTF-8.
-type argument string
-
-// Decode implements kong.MapperValue.
-func (a *argument) Decode(ctx *kong.DecodeContext) error {
-	t, err := ctx.Scan.PopValue("argument")
-	*a = argument(t.String())
-	return err
-}
-
-// given returns a command without the -- before it.
-func given(list []argument) (command []string) {
-	for _, a := range list {
-		command = append(command, string(a))
-	}
-	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
-	}
-	return command
+	commands.RunCmd
+	Workdir string `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`
+	Out     string `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
+	Trust   bool   `help:"Accept the project file's requests without asking."`
+	Cold    bool   `help:"Boot the VM instead of restoring its snapshot."`
+	Metrics string `placeholder:"ADDRESS" help:"Serve Prometheus metrics at this address during the run."`
+	JSON    bool   `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
 }
 
 func (c runCmd) Run(a *app) error {
+	switch {
+	case c.Host != "":
+		return c.elsewhere(a)
+	case c.Session != "" || c.Detach:
+		return command.Usage(errors.New("--session and -d are for a service: give --host, or set CUSTODY_URL"))
+	}
 	if socket := service.Socket(os.Getenv); socket != "" {
 		return c.remote(a, socket)
 	}
@@ -97,6 +76,14 @@ func (c runCmd) Run(a *app) error {
 	return c.finish(a, res)
 }
 
+// elsewhere runs the command on the service of --host.
+func (c runCmd) elsewhere(a *app) error {
+	if c.Workdir != "" || c.Out != "" || c.Trust || c.Cold || c.Metrics != "" || c.JSON {
+		return command.Usage(errors.New("--workdir, --out, --trust, --cold, --metrics and --json are not for runs on the service of --host"))
+	}
+	return c.RunCmd.Run(a.caller())
+}
+
 // remote carries out the run through the service.
 func (c runCmd) remote(a *app, socket string) error {
 	switch {
@@ -105,7 +92,7 @@ func (c runCmd) remote(a *app, socket string) error {
 	case c.Metrics != "":
 		return command.Usage(errors.New("--metrics: the service has its own metrics"))
 	}
-	r := service.Request{Command: given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out, Quiet: c.Quiet, JSON: c.JSON}
+	r := service.Request{Command: commands.Given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out, Quiet: c.Quiet, JSON: c.JSON}
 	var err error
 	if r.Source, err = run.ReadSource(a.ctx, c.Project, c.Policy); err != nil {
 		return err
@@ -142,7 +129,7 @@ func (c runCmd) attach(a *app) func() (run.Console, func()) {
 // options reads the project file and returns the options of the run.
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
-		Command: given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
+		Command: commands.Given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
 		Version: version(), User: host.Caller(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
 	}
 	if !c.Quiet {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"os/exec"
@@ -25,6 +26,8 @@ type served struct {
 	admin *door // root, without it
 	serve *exec.Cmd
 	out   *screen // of serve
+	// listen is the address of the page; "": any on loopback.
+	listen string
 }
 
 // newServed starts a service on a host that runs sandboxes with gVisor.
@@ -38,6 +41,14 @@ func newServed(t *testing.T) *served {
 // serveFor starts the service of admin, with its socket in a directory.
 func serveFor(t *testing.T, admin *door, dir string) *served {
 	t.Helper()
+	s := unserved(t, admin, dir)
+	s.start()
+	return s
+}
+
+// unserved is a service that has not started.
+func unserved(t *testing.T, admin *door, dir string) *served {
+	t.Helper()
 	user := *admin
 	s := &served{admin: admin, user: &user}
 	socket := filepath.Join(dir, "custody.sock")
@@ -50,7 +61,6 @@ func serveFor(t *testing.T, admin *door, dir string) *served {
 	}
 	s.user.env = []string{service.SocketEnv + "=" + socket}
 	s.user.launch = as(someone, someone)
-	s.start()
 	return s
 }
 
@@ -86,10 +96,10 @@ func (s *served) socket() string { return strings.TrimPrefix(s.user.env[0], serv
 func (s *served) start() {
 	s.admin.Helper()
 	s.out = new(screen)
-	s.serve = s.admin.command("serve", "--listen", "127.0.0.1:0", "--socket", s.socket(), "--group", "nogroup")
+	s.serve = s.admin.command("serve", "--listen", cmp.Or(s.listen, "127.0.0.1:0"), "--socket", s.socket(), "--group", "nogroup")
 	s.serve.Stdout, s.serve.Stderr = s.out, os.Stderr
 	s.admin.start(s.serve)
-	s.out.await(s.admin.T, "http://")
+	eventually(s.admin.T, "ready", func() bool { return strings.HasPrefix(s.out.String(), "http") })
 	s.admin.Cleanup(s.stop)
 }
 

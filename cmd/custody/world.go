@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -7,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/custody-project/custody/client/commands"
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redteam/offline"
@@ -15,8 +18,8 @@ import (
 )
 
 type worldCmd struct {
-	Hosts   bool       `help:"Only list the hosts of the simulated internet."`
-	Command []argument `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
+	Hosts   bool                `help:"Only list the hosts of the simulated internet."`
+	Command []commands.Argument `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
 }
 
 // Run runs a command on a separate host in the red team's simulated internet, and reports the traffic that was observed
@@ -28,7 +31,7 @@ func (c worldCmd) Run(a *app) (err error) {
 	if err := run.RequireRoot(); err != nil {
 		return err
 	}
-	argv := given(c.Command)
+	argv := commands.Given(c.Command)
 	if len(argv) == 0 {
 		return command.Usage(errors.New("give a command after --, such as: custody world -- custody run -- true"))
 	}
