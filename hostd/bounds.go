@@ -46,7 +46,7 @@ func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, D
 	serves := func(tenant string) bool {
 		return b.Home.Config().Serves(tenant) && (s.Project == "" || b.Home.Config().Offers(tenant, s.Project))
 	}
-	return &bounded{sandbox, policy, serves, statement.Facts{TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
+	return &bounded{sandbox, base, policy, serves, statement.Facts{TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
 }
 
 // Reopen implements Opener.
@@ -77,7 +77,8 @@ func (s Spec) beyond(base project.File, c host.Config) (list []string) {
 // bounded is a sandbox whose policy lies within another one.
 type bounded struct {
 	worker.Sandbox
-	bound  *netpolicy.Policy
+	base   project.File
+	bound  *netpolicy.Policy        // of base
 	serves func(tenant string) bool // whether the sandbox can be a tenant's
 	facts  statement.Facts          // those that this process knows
 }
@@ -90,6 +91,9 @@ func (b *bounded) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	if !b.serves(r.Facts.Tenant) {
 		return fmt.Errorf("the sandbox cannot be of the tenant %.80q: name it, with its registered projects, under quotas.tenants in %s", r.Facts.Tenant, host.ConfigFile)
+	}
+	if err := checkResolvers(r.Resolvers, b.base); err != nil {
+		return err
 	}
 	known := b.facts
 	known.Tenant = r.Facts.Tenant

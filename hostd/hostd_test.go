@@ -336,6 +336,10 @@ func TestBounds(t *testing.T) {
 			t.Errorf("a run of the tenant %s: %v; want %q", tenant, err, want)
 		}
 	}
+	elsewhere := worker.Identity{Run: host.NewRunID(time.Now()), Resolvers: []string{"udp://127.0.0.1:5353"}}
+	if err := sandbox.Begin(t.Context(), elsewhere, files); err == nil || !strings.Contains(err.Error(), "DNS server") {
+		t.Errorf("a run with a DNS server that the project does not name began: %v", err)
+	}
 	for _, run := range []string{host.NewRunID(time.Now()), "", "../keys/host"} {
 		if left, err := hostd.NewClient(r.socket).Reopen(t.Context(), run); err == nil {
 			t.Errorf("%q was reopened: %v", run, left.Close())

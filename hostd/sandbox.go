@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/reach"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/worker"
@@ -60,6 +62,8 @@ type Sandbox struct {
 	changing sync.Mutex // guards the fields below; held during each change of the state
 	state    state
 	process  *privsep.Process // nil: no worker runs
+	limit    *reach.Limit     // of process
+	servers  []netip.AddrPort // DNS servers of the run
 }
 
 type state int
@@ -115,13 +119,18 @@ func NewRecovery(start StartWorker, signer *sealer.Signer) *Sandbox {
 	return &Sandbox{parts: Parts{Start: start}, signer: signer, state: ended}
 }
 
-// start starts a worker that can make these calls.
+// start starts a worker that can make these calls, and whose own sockets reach nothing yet. The caller holds changing, unless
+// it makes the sandbox.
 func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (*privsep.Process, error) {
 	w := privsep.Worker{Stderr: os.Stderr, Memory: worker.Memory}
 	var err error
 	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
 		return nil, err
 	}
+	if s.limit, err = reach.New(); err != nil {
+		return nil, err
+	}
+	w.Guard = s.limit
 	return s.parts.Start(ctx, w, s.causes.Watch(handlers))
 }
 
@@ -155,6 +164,12 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	started := s.state == warm
 	s.state = running
+	if s.servers, err = addresses(r.Resolvers); err != nil {
+		return err
+	}
+	if err := s.limit.Set(policy, s.servers); err != nil {
+		return err
+	}
 	signer, err := s.parts.signer(r)
 	if err != nil {
 		return err
@@ -187,6 +202,10 @@ func (s *Sandbox) end() error {
 		errs = append(errs, s.process.Close())
 		s.process = nil
 	}
+	if s.limit != nil {
+		errs = append(errs, s.limit.Close())
+		s.limit = nil
+	}
 	if s.machine != nil {
 		errs = append(errs, s.machine.Close())
 		s.machine = nil
@@ -213,6 +232,13 @@ func (s *Sandbox) SetPolicy(_ context.Context, rules []string) error {
 	policy, err := worker.PolicyOf(rules)
 	if err != nil {
 		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.state == running && s.limit != nil {
+		if err := s.limit.Set(policy, s.servers); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

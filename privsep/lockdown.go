@@ -134,6 +134,7 @@ func filter() ([]bpf.RawInstruction, error) {
 		bpfMapLookup, bpfMapUpdate, bpfMapDelete, bpfMapGetNextKey, bpfGetInfoByFD, bpfMapLookupAndDelete, bpfMapLookupBatch, bpfMapDeleteBatch,
 	}, seccomp.Perm)
 	rules[unix.SYS_IOCTL] = deviceSettings
+	rules.Refuse(unix.SYS_LISTEN) // it gets sockets that listen
 	// No unix sockets: those of the host without a path are reachable in its network namespace.
 	rules[unix.SYS_SOCKET] = seccomp.Sockets(seccomp.Perm, unix.AF_INET, unix.AF_INET6)
 	return seccomp.Filter(rules, seccomp.LastCall)

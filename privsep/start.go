@@ -26,9 +26,13 @@ type Worker struct {
 	Stderr  *os.File // nil discards
 	Memory  int64    // limit in bytes, in addition to what the control groups of VMs allow their monitors
 	Network *os.File // its network namespace; nil: that of this process
+	Guard   Guard    // nil: its sockets are not limited
 	// Prepare, if set, is called with the worker's uid before it starts, for example to give it a directory.
 	Prepare func(uid int) error
 }
+
+// Guard limits what the processes of a control group can do. The group is of version 2.
+type Guard interface{ Attach(group *os.File) error }
 
 // Process is a started worker.
 //
@@ -65,6 +69,15 @@ func (w Worker) Start(ctx context.Context, handlers map[string]Handler) (p *Proc
 	}
 	if p.group, err = confine.NewGroup(p.uid.UID(), 1, w.Memory); err != nil {
 		return p, err
+	}
+	if w.Guard != nil {
+		unified, err := p.group.Unified()
+		if err == nil {
+			err = w.Guard.Attach(unified)
+		}
+		if err != nil {
+			return p, err
+		}
 	}
 	if w.Prepare != nil {
 		if err := w.Prepare(p.uid.UID()); err != nil {

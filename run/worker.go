@@ -7,6 +7,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
@@ -35,7 +36,7 @@ func (j *Job) config(facts audit.Lifecycle, c Console) (worker.Config, error) {
 	if j.o.Workdir != "" {
 		config.In = &worker.In{Dir: j.o.Workdir, Size: j.files.Size()}
 	}
-	servers, err := Resolvers(p)
+	servers, err := hostd.Resolvers(p)
 	for _, s := range servers {
 		config.Resolvers = append(config.Resolvers, s.String())
 	}

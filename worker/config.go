@@ -92,9 +92,9 @@ func PolicyOf(rules []string) (*netpolicy.Policy, error) {
 	return netpolicy.New(list)
 }
 
-// servers returns the DNS servers.
-func (c Config) servers() (list []upstream.Server, err error) {
-	for _, text := range c.Resolvers {
+// ServersOf returns the DNS servers of their texts.
+func ServersOf(texts []string) (list []upstream.Server, err error) {
+	for _, text := range texts {
 		s, err := upstream.ParseServer(text)
 		if err != nil {
 			return nil, fmt.Errorf("resolvers: %w", err)

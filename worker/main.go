@@ -269,7 +269,7 @@ func (w *worker) openNetwork() (*egress.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err := w.order.servers()
+	servers, err := ServersOf(w.order.Resolvers)
 	if err != nil {
 		return nil, err
 	}

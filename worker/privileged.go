@@ -33,6 +33,8 @@ type Identity struct {
 	Run   string
 	Facts statement.Facts // of its manifests
 	Rules []string        // its policy, in normal form
+	// Resolvers are its DNS servers, see upstream.ParseServer.
+	Resolvers []string
 }
 
 // Memory limits a worker's memory in bytes, in addition to what control groups of VMs allow their monitors.

@@ -140,7 +140,7 @@ func (r *run) carryOut(ctx context.Context) (result Result, err error) {
 		maps.Copy(handlers, r.Brokers.Handlers())
 		orders.Brokers = r.Brokers.Brokers()
 	}
-	identity := Identity{Run: r.Settings.Run, Facts: r.Signed, Rules: orders.Rules}
+	identity := Identity{Run: r.Settings.Run, Facts: r.Signed, Rules: orders.Rules, Resolvers: r.Resolvers}
 	return r.wait(ctx, orders, handlers, func(files []*os.File) error { return r.Sandbox.Begin(ctx, identity, files) })
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ type targets struct {
 	clientSocket                      string // of custody serve
 	abstract                          string // a unix socket without a path
 	port                              int    // a TCP port of this host
+	address                           net.IP // of this host, IPv4
 	mount                             string // any directory of this host
 	hostname                          string
 }
@@ -115,7 +117,20 @@ var attempts = []attempt{
 	{"connect to custody host", connects(unix.SOCK_SEQPACKET, func(g targets) string { return g.hostSocket }), "serve"},
 	{"connect to the service", connects(unix.SOCK_SEQPACKET, func(g targets) string { return g.clientSocket }), "client serve"},
 	{"connect to a unix socket without a path", connects(unix.SOCK_STREAM, func(g targets) string { return "\x00" + g.abstract }), "client stranger serve"},
-	{"connect to a port of this host", connectTCP, "client stranger serve worker"},
+	{"connect to a port of this host", connectTCP, "client stranger serve"},
+	{"connect to a port of this host over UDP", func(t *takeover.Thread, g targets) error { return sendUDP(t, net.IPv4(127, 0, 0, 1), g.port) }, "client stranger serve"},
+	{"send to an address of this host", func(t *takeover.Thread, g targets) error { return sendUDP(t, g.address, g.port) }, "client stranger serve"},
+	{"accept connections", func(t *takeover.Thread, _ targets) error {
+		fd, err := t.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer t.Call(unix.SYS_CLOSE, fd)
+		_, err = t.Call(unix.SYS_LISTEN, fd, 1)
+		return err
+	}, "client stranger serve qemu"}, // QEMU's network namespace has no other process
+	{"list sockets", sockets(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG), "client stranger serve qemu"},
+	{"open a netlink socket to netfilter", sockets(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER), "client stranger serve qemu"},
 
 	// Last, because they change the thread.
 	{"make a network namespace", calls(unix.SYS_UNSHARE, func(targets) []any { return []any{unix.CLONE_NEWNET} }), ""},
@@ -199,9 +214,25 @@ func connects(kind int, path func(targets) string) func(*takeover.Thread, target
 }
 
 func connectTCP(t *takeover.Thread, g targets) error {
+	return connectAt(t, unix.AF_INET, unix.SOCK_STREAM, inet(net.IPv4(127, 0, 0, 1), g.port))
+}
+
+// sendUDP sends a datagram, which need not be received.
+func sendUDP(t *takeover.Thread, to net.IP, port int) error {
+	fd, err := t.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer t.Call(unix.SYS_CLOSE, fd)
+	_, err = t.Call(unix.SYS_SENDTO, fd, []byte("out"), 3, 0, inet(to, port), unix.SizeofSockaddrInet4)
+	return err
+}
+
+// inet returns a struct sockaddr_in.
+func inet(ip net.IP, port int) []byte {
 	address := binary.LittleEndian.AppendUint16(nil, unix.AF_INET)
-	address = binary.BigEndian.AppendUint16(address, uint16(g.port))
-	return connectAt(t, unix.AF_INET, unix.SOCK_STREAM, append(address, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0))
+	address = binary.BigEndian.AppendUint16(address, uint16(port))
+	return append(append(address, ip.To4()...), make([]byte, 8)...)
 }
 
 // openTap makes a TAP, which ends with the descriptor.

@@ -120,7 +120,24 @@ func reach(t *testing.T, home, runs string, pid int) targets {
 	}
 	t.Cleanup(func() { port.Close() })
 	g.port, g.clientSocket = port.Addr().(*net.TCPAddr).Port, g.hostSocket
+	g.address = ownAddress(t)
 	return g
+}
+
+// ownAddress returns an IPv4 address of this host, that of a network if it has any.
+func ownAddress(t *testing.T) net.IP {
+	t.Helper()
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := net.IPv4(127, 0, 0, 1)
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			own = n.IP
+		}
+	}
+	return own
 }
 
 // socketOfAll returns a unix socket that every user can connect to.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
@@ -163,7 +164,7 @@ func newOwnDNS(p project.File) (own ownDNS, err error) {
 	if own.policy, err = p.Policy(); err != nil || len(p.Resolvers) == 0 {
 		return own, err
 	}
-	servers, err := run.Resolvers(p)
+	servers, err := hostd.Resolvers(p)
 	for _, s := range servers {
 		own.resolvers = append(own.resolvers, s.Addr)
 	}

@@ -25,9 +25,10 @@ const (
 
 // Group is a VM's control group, version 1 or 2 depending on the host: one of v1 and v2 is set.
 type Group struct {
-	path string
-	v1   cgroup1.Cgroup
-	v2   *cgroup2.Manager
+	path    string
+	v1      cgroup1.Cgroup
+	v2      *cgroup2.Manager
+	unified *os.File // of version 2; nil unless Unified was called
 }
 
 // NewGroup makes the control group of the machine with this uid, which limits what its process uses: memory is that of
@@ -107,6 +108,11 @@ func (c *Group) Add(pid int) error {
 	if c.v2 != nil {
 		return c.v2.AddProc(uint64(pid))
 	}
+	if c.unified != nil {
+		if err := join(c.unified, pid); err != nil {
+			return err
+		}
+	}
 	return c.v1.Add(cgroup1.Process{Pid: pid})
 }
 
@@ -116,14 +122,20 @@ func (c *Group) UsedMemory() (int64, error) { return UsedMemory(c.path) }
 // Remove removes the group, whose processes have ended.
 func (c *Group) Remove() error {
 	if c.v2 != nil {
-		return c.v2.Delete()
+		return errors.Join(c.closeUnified(), c.v2.Delete())
 	}
-	return c.v1.Delete()
+	if c.unified == nil {
+		return c.v1.Delete()
+	}
+	return errors.Join(c.closeUnified(), awaitEmpty(func() error { return removeUnified(c.path) }), c.v1.Delete())
 }
 
 // removeGroup removes the control group of a machine that has ended, as far as it still exists.
 func removeGroup(uid int) error {
 	var errs []error
+	if cgroups.Mode() != cgroups.Unified {
+		errs = append(errs, removeUnified(filepath.Join(cgroupParent, strconv.Itoa(uid))))
+	}
 	for _, controller := range []string{"", "memory", "cpu", "pids"} {
 		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cgroupParent, strconv.Itoa(uid)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,10 +1,13 @@
-package run
+package hostd
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/worker"
 )
 
 // hostResolvers names the DNS servers of the host, for projects that name none.
@@ -28,4 +31,30 @@ func Resolvers(p project.File) ([]upstream.Server, error) {
 		return nil, fmt.Errorf("no DNS resolver found: set resolvers in %s: %w", project.Name, err)
 	}
 	return servers, nil
+}
+
+// addresses returns those of DNS servers.
+func addresses(texts []string) (list []netip.AddrPort, err error) {
+	servers, err := worker.ServersOf(texts)
+	for _, s := range servers {
+		list = append(list, s.Addr)
+	}
+	return list, err
+}
+
+// checkResolvers returns an error unless all are servers of a project.
+func checkResolvers(asked []string, p project.File) error {
+	if len(asked) == 0 {
+		return nil
+	}
+	servers, err := Resolvers(p)
+	if err != nil {
+		return err
+	}
+	for _, text := range asked {
+		if !slices.ContainsFunc(servers, func(s upstream.Server) bool { return s.String() == text }) {
+			return fmt.Errorf("the DNS server %s is not one of the project", text)
+		}
+	}
+	return nil
 }
