@@ -24,6 +24,8 @@ type Sandbox struct {
 	Expires     time.Time         `json:"expires"`
 	State       string            `json:"state"`              // promised, queued, starting, live, ending or ended
 	Position    int               `json:"position,omitempty"` // among the tenant's starts that wait
+	Quota       string            `json:"quota,omitempty"`    // that is used up, for which it waits
+	Expected    *time.Time        `json:"expected,omitempty"` // when it can start, an estimate; only while it waits
 	Project     string            `json:"project"`
 	Template    string            `json:"template"`
 	Caller      string            `json:"caller"`

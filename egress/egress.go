@@ -55,6 +55,8 @@ type Options struct {
 	Redactor *redact.Redactor
 	// Tokens limits the tokens that LLM API calls may use; 0: no limit.
 	Tokens int64
+	// Account is charged the tokens that LLM API calls use; nil: none is.
+	Account llm.Account
 	// Rate limits the bytes per second that the sandbox receives, and those that it sends; 0: no limit.
 	Rate int64
 	// Notice prints a message for the user, a line without a prefix.
@@ -99,7 +101,7 @@ func newNetwork(f *fence.Fence, o Options) *Network {
 		options: o, fence: f, names: newNameTable(), listeners: map[uint16]net.Listener{},
 		annotator: &annotator{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
 		flows:     ids{open: map[fence.Key]string{}},
-		calls:     llm.NewTracker(o.Tokens),
+		calls:     llm.NewTracker(o.Tokens, o.Account),
 	}
 }
 

@@ -18,8 +18,16 @@ import (
 type Runner interface {
 	// Check returns what the sandbox of a request needs and how long it may live, or an error if the request is refused.
 	Check(ctx context.Context, r Request) (Terms, error)
-	// Run carries out the run with this ID. It calls serve when processes can be started, and returns when the run's record is closed.
-	Run(ctx context.Context, id string, r Request, serve func(context.Context, *run.Live)) (run.Result, error)
+	// Run carries out the run with this ID within the allowance. It calls serve when processes can be started, and returns when the run's
+	// record is closed.
+	Run(ctx context.Context, id string, r Request, a Allowance, serve func(context.Context, *run.Live)) (run.Result, error)
+}
+
+// Allowance is what the quotas let a sandbox use while it lives.
+type Allowance struct {
+	DiskRate, NetworkRate int64 // bytes per second; 0: no limit
+	// Charge is called with LLM tokens that the sandbox has used; see run.Options.
+	Charge func(tokens int64) (why string, until time.Time)
 }
 
 // Terms are what the sandbox of a request needs, and its limits.
@@ -34,7 +42,9 @@ type Terms struct {
 // Config configures a Fleet. Runner and Queue must be set.
 type Config struct {
 	Runner Runner
-	Queue  *quota.Queue
+	Queue  *quota.Queue // Open sets it
+	// Tokens is the path of the file in which Open's queue keeps the LLM tokens of the day; empty: they do not outlive the process.
+	Tokens string
 	// Idle is how long a sandbox without processes and calls lives if its request names no time; 0: 5 min.
 	Idle time.Duration
 	// Keep is how long a sandbox is known after its end; 0: 10 min.
@@ -53,7 +63,7 @@ const (
 const (
 	maxOf    = 10000 // sandboxes of a tenant that have not ended
 	maxEnded = 1000  // and that have
-	maxKey   = 256 // bytes
+	maxKey   = 256   // bytes
 )
 
 // Fleet is the live sandboxes of a host. It is safe for concurrent use.
@@ -77,8 +87,8 @@ type Fleet struct {
 // key is the key of a session, of one project of a tenant, or of an attempt, of a tenant.
 type key struct{ tenant, project, name string }
 
-func (s *Sandbox) sessionKey() key { return key{s.request.Tenant, s.terms.Project, s.request.Session} }
-func (s *Sandbox) attemptKey() key { return key{tenant: s.request.Tenant, name: s.request.Idempotency} }
+func sessionOf(s *Sandbox) key { return key{s.request.Tenant, s.terms.Project, s.request.Session} }
+func attemptOf(s *Sandbox) key { return key{tenant: s.request.Tenant, name: s.request.Idempotency} }
 
 // New returns an empty fleet.
 func New(c Config) *Fleet {
@@ -101,7 +111,7 @@ func (f *Fleet) Close() {
 }
 
 // Create makes a sandbox, or returns the one that the request's session or idempotency key names. It does not wait until the sandbox is
-// live. made reports whether the sandbox is a new one.
+// live. A *quota.Error means that it has no place in the queue. made reports whether the sandbox is a new one.
 func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, err error) {
 	if err := r.check(); err != nil {
 		return nil, false, err
@@ -121,14 +131,20 @@ func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, e
 	if f.lives[r.Tenant] >= maxOf {
 		return nil, false, conflict("the tenant has %d sandboxes, promised ones included: destroy some first", maxOf)
 	}
-	f.lives[r.Tenant]++
 	s = newSandbox(f, host.NewRunID(time.Now()), r, terms)
+	if !r.Lazy {
+		if err := s.enter(); err != nil {
+			s.discard(err)
+			return nil, false, err
+		}
+	}
+	f.lives[r.Tenant]++
 	f.sandboxes[s.ID] = s
 	if r.Session != "" {
-		f.sessions[s.sessionKey()] = s
+		f.sessions[sessionOf(s)] = s
 	}
 	if r.Idempotency != "" {
-		f.attempts[s.attemptKey()] = s
+		f.attempts[attemptOf(s)] = s
 	}
 	if !r.Lazy {
 		s.begin()
@@ -188,7 +204,7 @@ func (f *Fleet) List(tenant string) []*Sandbox {
 func (f *Fleet) over(s *Sandbox) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k := s.sessionKey(); f.sessions[k] == s {
+	if k := sessionOf(s); f.sessions[k] == s {
 		delete(f.sessions, k)
 	}
 	tenant := s.request.Tenant
@@ -216,7 +232,7 @@ func (f *Fleet) forget(id string) {
 		return
 	}
 	delete(f.sandboxes, id)
-	if k := s.attemptKey(); f.attempts[k] == s {
+	if k := attemptOf(s); f.attempts[k] == s {
 		delete(f.attempts, k)
 	}
 	tenant := s.request.Tenant
@@ -234,7 +250,12 @@ func Open(q quota.Config, c Config) (f *Fleet, end func(), err error) {
 	if q.Host, err = Size(q.Host); err != nil {
 		return nil, nil, err
 	}
-	if c.Queue, err = quota.New(q); err != nil {
+	if c.Tokens == "" {
+		c.Queue, err = quota.New(q)
+	} else {
+		c.Queue, err = quota.Open(q, c.Tokens)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	f = New(c)

@@ -43,7 +43,7 @@ type rig struct {
 func newRig(t *testing.T, c fleet.Config, limits quota.Config) *rig {
 	t.Helper()
 	home := t.TempDir()
-	settings := fmt.Sprintf("version: 1\nisolation: {runsc: %s, require: gvisor}\n", os.Getenv("CUSTODY_TEST_RUNSC"))
+	settings := fmt.Sprintf("version: 1\ntenant: acme\nquotas: {tenants: {other: {}}}\nisolation: {runsc: %s, require: gvisor}\n", os.Getenv("CUSTODY_TEST_RUNSC"))
 	check(t, os.WriteFile(filepath.Join(home, "host.yaml"), []byte(settings), 0o600))
 	limits.Host = quota.Host{CPUs: 16, Memory: 16 << 30}
 	queue, err := quota.New(limits)

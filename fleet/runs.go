@@ -73,12 +73,14 @@ func (r *Runs) options(q Request) (o run.Options, err error) {
 }
 
 // Run implements Runner.
-func (r *Runs) Run(ctx context.Context, id string, q Request, serve func(context.Context, *run.Live)) (run.Result, error) {
+func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, serve func(context.Context, *run.Live)) (run.Result, error) {
 	o, err := r.options(q)
 	if err != nil {
 		return run.Result{}, err
 	}
-	o.ID, o.Serve = id, serve
+	o.ID, o.Serve, o.Charge = id, serve, a.Charge
+	l := &o.Project.Limits
+	l.DiskRate, l.NetworkRate = lower(l.DiskRate, a.DiskRate), lower(l.NetworkRate, a.NetworkRate)
 	templates := r.Templates
 	if templates == nil {
 		templates = func(h *host.Host) (template.Store, error) { return run.Templates(h, io.Discard) }
@@ -92,4 +94,12 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, serve func(context
 	}
 	res, err := job.Run(ctx)
 	return res, errors.Join(err, job.Close())
+}
+
+// lower returns the lower one of two limits, of which 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }

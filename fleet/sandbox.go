@@ -105,13 +105,11 @@ func (s *Sandbox) begin() {
 // live carries out the sandbox's life.
 func (s *Sandbox) live() {
 	err := s.carryOut()
-	s.idle.Stop()
-	s.expiry.Stop()
 	s.mu.Lock()
 	s.state = Ended
 	s.err = s.reason(err)
 	s.mu.Unlock()
-	s.cancel(nil)
+	s.discard(nil)
 	s.fleet.over(s)
 	close(s.gone)
 }
@@ -150,25 +148,59 @@ func (s *Sandbox) carryOut() error {
 		}
 	})
 	defer stop()
-	res, err := s.fleet.config.Runner.Run(ctx, s.ID, s.request, s.serve)
+	res, err := s.fleet.config.Runner.Run(ctx, s.ID, s.request, s.allowance(lease), s.serve)
 	if res.Late != nil {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
 	}
 	return errors.Join(err, res.Err)
 }
 
+// allowance returns what the sandbox may use.
+func (s *Sandbox) allowance(l *quota.Lease) (a Allowance) {
+	a.DiskRate, a.NetworkRate = l.Rates()
+	a.Charge = func(tokens int64) (why string, until time.Time) {
+		err := l.Charge(tokens)
+		over := new(quota.Error)
+		if errors.As(err, &over) {
+			return over.Error(), over.Retry
+		}
+		if err != nil && !errors.Is(err, quota.ErrClosed) {
+			s.fleet.config.Problem(fmt.Errorf("sandbox %s: keep the LLM tokens of the day: %w", s.ID, err))
+		}
+		return "", time.Time{}
+	}
+	return a
+}
+
 // takeTurn waits for the turn of the sandbox.
 func (s *Sandbox) takeTurn() (*quota.Lease, error) {
+	if s.place == nil { // it was promised
+		if err := s.enter(); err != nil {
+			return nil, err
+		}
+	}
+	return s.place.Wait(s.ctx)
+}
+
+// enter takes a place in the queue. It does not block. Only Create and then live call it.
+func (s *Sandbox) enter() error {
 	place, err := s.fleet.config.Queue.Enter(s.ctx, quota.Request{
 		Tenant: s.request.Tenant, Project: s.terms.Project, CPUs: int64(s.terms.CPUs), Memory: s.terms.Memory,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.state, s.place = Queued, place
-	s.mu.Unlock()
-	return place.Wait(s.ctx)
+	return nil
+}
+
+// discard ends a sandbox that does not live.
+func (s *Sandbox) discard(err error) {
+	s.cancel(err)
+	s.idle.Stop()
+	s.expiry.Stop()
 }
 
 func (s *Sandbox) set(state State) {
@@ -284,7 +316,9 @@ type Info struct {
 	Created  time.Time
 	Expires  time.Time
 	State    State
-	Position int // in the queue, of the tenant's starts; 0: it does not wait
+	Position int         // in the queue, of the tenant's starts; 0: it does not wait
+	Quota    quota.Quota // that is used up, for which it waits; empty: it does not wait
+	Expected time.Time   // when it can start, an estimate; zero: it does not wait
 	Project  string
 	Template string
 	Caller   string
@@ -306,7 +340,9 @@ func (s *Sandbox) Info() Info {
 		Metadata: r.Metadata, CPUs: s.terms.CPUs, Memory: s.terms.Memory, Running: s.running,
 	}
 	if s.state == Queued && s.place != nil {
-		i.Position = s.place.Position()
+		if over := s.place.Lacks(); over != nil {
+			i.Position, i.Quota, i.Expected = over.Position, over.Quota, over.Retry
+		}
 	}
 	if s.err != nil {
 		i.Error = s.err.Error()

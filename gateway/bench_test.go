@@ -261,7 +261,7 @@ func BenchmarkFirstByte(b *testing.B) {
 			change = append(change, withH2)
 		}
 		onDisk := func(c *Config) {
-			c.Calls = llm.NewTracker(0)
+			c.Calls = llm.NewTracker(0, nil)
 			c.Recorder = audit.NewRecorder(newDisk(b), c.Redactor)
 		}
 		w := newWorld(b, []netpolicy.Rule{rule("a.example", withHTTP(nil, nil))})

@@ -11,7 +11,7 @@ import (
 )
 
 // begin begins an LLM API call, if the request is one and its rule inspects requests. It denies the call if the run's
-// tokens are used up.
+// tokens, or those of its tenant, are used up.
 func (f *flight) begin(r *netpolicy.Rule, u *url.URL) (*llm.Call, *refusal) {
 	tracker := f.x.conn.g.cfg.Calls
 	if tracker == nil || r.HTTP == nil {
@@ -23,7 +23,7 @@ func (f *flight) begin(r *netpolicy.Rule, u *url.URL) (*llm.Call, *refusal) {
 	if call == nil {
 		return nil, nil
 	}
-	if err := tracker.Spent(); err != nil {
+	if err := tracker.Admit(f.x.conn.ctx); err != nil {
 		return nil, denied("%v", err)
 	}
 	f.ev.LLM = call.ID()

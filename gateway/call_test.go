@@ -71,7 +71,7 @@ func (w *world) eventAfter(n int) audit.Event {
 // known before the guest receives it.
 func TestCall(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
-		tracker, next := llm.NewTracker(1000), make(chan struct{})
+		tracker, next := llm.NewTracker(1000, nil), make(chan struct{})
 		w := newKeyWorld(t, model(next), func(c *Config) { c.Calls = tracker })
 		resp, err := w.client("a.example", change...).Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
 		if err != nil {
@@ -111,7 +111,7 @@ func TestCall(t *testing.T) {
 // TestCallBudget uses up the budget during a response.
 func TestCallBudget(t *testing.T) {
 	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
-		tracker := llm.NewTracker(120)
+		tracker := llm.NewTracker(120, nil)
 		w := newKeyWorld(t, model(nil), func(c *Config) { c.Calls = tracker })
 		client := w.client("a.example", change...)
 		resp, err := client.Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
@@ -148,7 +148,7 @@ func TestCallBudget(t *testing.T) {
 
 // TestCallBroken: a host closes the connection early, and another cannot be reached.
 func TestCallBroken(t *testing.T) {
-	tracker := llm.NewTracker(0)
+	tracker := llm.NewTracker(0, nil)
 	w := newKeyWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Content-Length", "1000")

@@ -7,7 +7,7 @@ import (
 )
 
 func TestAsked(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	if call, _ := b.Asked([]string{"ls"}); call != "" {
 		t.Error("found a command before any tool call")
 	}
@@ -51,7 +51,7 @@ func TestAsked(t *testing.T) {
 
 // The number of stored tool calls is bounded, and the latest ones are found.
 func TestAskedIsBounded(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	for i := range 1000 {
 		b.asked.add("m", fmt.Sprint(i), fmt.Appendf(nil, `{"always":"the same","command":"run %d","more":[%s"z"]}`, i, strings.Repeat(fmt.Sprintf(`"arg %d",`, i), 300)))
 	}
@@ -80,7 +80,7 @@ func TestAskedWithinAStream(t *testing.T) {
 		"openai-json":             {"bash", "-lc", "make test"},
 	} {
 		f := named(t, name)
-		b := NewTracker(0)
+		b := NewTracker(0, nil)
 		c := b.Begin(Request{Method: f.method, Path: f.path})
 		c.Response(f.status, f.header)
 		if c.Body(f.body); true {

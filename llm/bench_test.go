@@ -14,7 +14,7 @@ func BenchmarkBody(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			f := named(b, name)
 			events := bytes.SplitAfter(f.body, []byte("\n\n"))
-			c := NewTracker(0).Begin(Request{Method: f.method, Path: f.path})
+			c := NewTracker(0, nil).Begin(Request{Method: f.method, Path: f.path})
 			c.Response(f.status, f.header)
 			b.SetBytes(int64(len(f.body)))
 			b.ReportAllocs()
@@ -35,7 +35,7 @@ func BenchmarkRequest(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		c := NewTracker(0).Begin(Request{Method: "POST", Path: "/v1/messages"})
+		c := NewTracker(0, nil).Begin(Request{Method: "POST", Path: "/v1/messages"})
 		for p := body; len(p) > 0; p = p[min(len(p), 32<<10):] {
 			c.Request(p[:min(len(p), 32<<10)])
 		}
@@ -48,7 +48,7 @@ func BenchmarkAsked(b *testing.B) {
 	argv := []string{"/bin/bash", "-c", "source /etc/profile && make -j2 test 2>&1 | tail -20"}
 	for _, calls := range []int{0, maxAsked} {
 		b.Run(fmt.Sprint(calls), func(b *testing.B) {
-			tracker := NewTracker(0)
+			tracker := NewTracker(0, nil)
 			for i := range calls {
 				tracker.asked.add("m1", "t", fmt.Appendf(nil, `{"command":"go test -run Test%d ./...","timeout":60}`, i))
 			}

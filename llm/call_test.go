@@ -17,12 +17,12 @@ import (
 func TestBrokenOff(t *testing.T) {
 	for _, f := range load(t) {
 		for _, n := range []int{0, 1, len(f.body) / 2, len(f.body) * 9 / 10} {
-			b := NewTracker(0)
+			b := NewTracker(0, nil)
 			c := b.Begin(Request{Method: f.method, Path: f.path})
 			c.Response(f.status, f.header)
 			c.Body(f.body[:n])
 			e := c.Finish(nil)
-			whole := stable(f.play(NewTracker(0), atOnce))
+			whole := stable(f.play(NewTracker(0, nil), atOnce))
 			if e.Incomplete == "" && f.status == 200 && e.API != "count_tokens" && (e.InputTokens != whole.InputTokens || e.OutputTokens != whole.OutputTokens) {
 				t.Errorf("%s: truncated at %d of %d without a note", f.name, n, len(f.body))
 			}
@@ -31,7 +31,7 @@ func TestBrokenOff(t *testing.T) {
 			}
 		}
 	}
-	c := begun(NewTracker(0), "/v1/messages")
+	c := begun(NewTracker(0, nil), "/v1/messages")
 	if e := c.Finish(errors.New("no route")); e.Incomplete != "the exchange broke off: no route" || e.Status != 0 {
 		t.Errorf("%+v", e)
 	}
@@ -65,7 +65,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"application/vnd.amazon.eventstream", "", "\x00\x00", "Amazon"},
 		{"", "", "", "the answer is empty"},
 	} {
-		call := begun(NewTracker(0), "/v1/chat/completions")
+		call := begun(NewTracker(0, nil), "/v1/chat/completions")
 		h := http.Header{"Content-Type": {c.kind}}
 		if c.coding != "" {
 			h.Set("Content-Encoding", c.coding)
@@ -85,14 +85,14 @@ func TestUnnamed(t *testing.T) {
 			g := f
 			g.header = http.Header{"Content-Type": {kind}}
 			g.body = append([]byte(" \r\n"), f.body...)
-			same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
+			same(t, stable(g.play(NewTracker(0, nil), byOne)), f.wanted(t))
 		}
 	}
 }
 
 // Large values that are not needed do not exceed the limits.
 func TestLarge(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	c := b.Begin(Request{Method: "POST", Path: "/v1/embeddings"})
 	c.Request([]byte(`{"input":["`))
 	for range 300 {
@@ -118,7 +118,7 @@ func TestBomb(t *testing.T) {
 		w.Write(bytes.Repeat([]byte(" "), 1<<20))
 	}
 	w.Close()
-	c := begun(NewTracker(0), "/v1/messages")
+	c := begun(NewTracker(0, nil), "/v1/messages")
 	c.Response(200, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}})
 	c.in.left = 9 << 20 // as if most of the limit were used
 	c.Body(packed.Bytes())
@@ -129,7 +129,7 @@ func TestBomb(t *testing.T) {
 
 // A response with very many and very long tool calls makes an event that can be recorded.
 func TestManyToolCalls(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	c := begun(b, "/v1/chat/completions")
 	c.Response(200, eventStream)
 	const calls, parts = 300, 4
@@ -189,7 +189,7 @@ func TestImmediately(t *testing.T) {
 	for coding, coder := range coders {
 		var packed bytes.Buffer
 		w := coder(&packed)
-		b := NewTracker(0)
+		b := NewTracker(0, nil)
 		c := begun(b, "/v1/messages")
 		c.Response(200, http.Header{"Content-Type": {"text/event-stream"}, "Content-Encoding": {coding}})
 		for n := int64(1); n < 20; n++ {
@@ -207,7 +207,7 @@ func TestImmediately(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := begun(NewTracker(0), "/v1/messages")
+		c := begun(NewTracker(0, nil), "/v1/messages")
 		time.Sleep(time.Second)
 		c.Response(200, eventStream)
 		c.Body([]byte("data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"ping\"}\n\n: hi\n\n"))
@@ -222,7 +222,7 @@ func TestTimes(t *testing.T) {
 
 // Pieces of request and response, calls of the Tracker and Finish may be concurrent.
 func TestConcurrent(t *testing.T) {
-	b := NewTracker(1 << 30)
+	b := NewTracker(1<<30, nil)
 	var all sync.WaitGroup
 	for _, f := range load(t) {
 		c := b.Begin(Request{Method: f.method, Path: f.path, Header: http.Header{"Content-Encoding": {"gzip"}}})

@@ -103,7 +103,7 @@ func (c *Call) billed() bool { return c.shape.api != apiCount }
 func (c *Call) charge() (tokens int64) {
 	u := c.answer.usage
 	refused := c.answer.fault != "" && c.answer.content == 0 // the provider generated nothing
-	if c.tracker.budget == 0 || !c.success() || !c.billed() || refused {
+	if c.tracker.budget == 0 && c.tracker.account == nil || !c.success() || !c.billed() || refused {
 		return 0
 	}
 	total := u.total()

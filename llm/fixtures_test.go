@@ -136,7 +136,7 @@ func same(t *testing.T, got, want *audit.LLM) {
 func TestFixtures(t *testing.T) {
 	for _, f := range load(t) {
 		t.Run(f.name, func(t *testing.T) {
-			e := f.play(NewTracker(0), atOnce)
+			e := f.play(NewTracker(0, nil), atOnce)
 			same(t, stable(e), f.wanted(t))
 			if e.DurationNS <= 0 || e.FirstTokenNS > e.DurationNS {
 				t.Errorf("took %d ns, first token after %d", e.DurationNS, e.FirstTokenNS)
@@ -162,7 +162,7 @@ func TestPieces(t *testing.T) {
 	}
 	for _, f := range load(t) {
 		for name, cut := range cuts {
-			t.Run(f.name+"/"+name, func(t *testing.T) { same(t, stable(f.play(NewTracker(0), cut)), f.wanted(t)) })
+			t.Run(f.name+"/"+name, func(t *testing.T) { same(t, stable(f.play(NewTracker(0, nil), cut)), f.wanted(t)) })
 		}
 	}
 }
@@ -179,8 +179,8 @@ func TestLineEnds(t *testing.T) {
 			g.body = bytes.ReplaceAll(g.body, []byte("data: "), []byte(": data: {"+end+"id: 1"+end+"retry: 5"+end+"data:"))
 			g.body = append([]byte(byteOrderMark), g.body...)
 			t.Run(f.name+"/"+name, func(t *testing.T) {
-				same(t, stable(g.play(NewTracker(0), atOnce)), f.wanted(t))
-				same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0, nil), atOnce)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0, nil), byOne)), f.wanted(t))
 			})
 		}
 	}
@@ -213,8 +213,8 @@ func TestCompressed(t *testing.T) {
 			w.Close()
 			g.body = packed.Bytes()
 			t.Run(f.name+"/"+coding, func(t *testing.T) {
-				same(t, stable(g.play(NewTracker(0), atOnce)), f.wanted(t))
-				same(t, stable(g.play(NewTracker(0), byOne)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0, nil), atOnce)), f.wanted(t))
+				same(t, stable(g.play(NewTracker(0, nil), byOne)), f.wanted(t))
 			})
 		}
 	}

@@ -22,8 +22,8 @@ func fuzzed(f *testing.F, provider string) {
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		x := &fixture{method: "POST", path: path, request: request, status: int(status), header: http.Header{"Content-Type": {kind}, "Content-Encoding": {coding}}, body: answer}
-		b := NewTracker(1000)
-		one, other := x.play(b, atOnce), x.play(NewTracker(1000), func(left int) int { return 1 + r.IntN(left) })
+		b := NewTracker(1000, nil)
+		one, other := x.play(b, atOnce), x.play(NewTracker(1000, nil), func(left int) int { return 1 + r.IntN(left) })
 		if !reflect.DeepEqual(stable(one), stable(other)) {
 			t.Errorf("%+v\n%+v", one, other)
 		}
@@ -55,7 +55,7 @@ func FuzzAsked(f *testing.F) {
 	f.Add(`{"command":"ls -l"}`, "sh", "-c", "ls -l")
 	f.Add(`[["a b","c"],"xyz"]`, "", "-", "\x00")
 	f.Fuzz(func(t *testing.T, args, a, b, c string) {
-		tracker := NewTracker(0)
+		tracker := NewTracker(0, nil)
 		tracker.asked.add("m1", "t", []byte(args))
 		call, tool := tracker.Asked([]string{a, b, c})
 		if (call == "") != (tool == "") {

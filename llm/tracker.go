@@ -2,6 +2,7 @@ package llm
 
 import (
 	"container/list"
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -14,15 +15,29 @@ import (
 // Tracker tracks the LLM API calls of one sandbox: their total cost, and the commands in their responses. It is safe for
 // concurrent use.
 type Tracker struct {
-	budget int64
-	spent  atomic.Int64
-	calls  atomic.Uint64
-	asked  asked
-	broken broken
+	budget  int64
+	account Account // nil: none
+	spent   atomic.Int64
+	calls   atomic.Uint64
+	asked   asked
+	broken  broken
 }
 
-// NewTracker returns a Tracker. budget bounds the tokens of all calls, input and output; 0: no limit.
-func NewTracker(budget int64) *Tracker { return &Tracker{budget: max(budget, 0)} }
+// Account is a budget that several sandboxes share. It is safe for concurrent use.
+type Account interface {
+	// Charge adds tokens that a call has used. It does not block.
+	Charge(tokens int64)
+	// Spent returns an error if the budget is known to be used up. It does not block. The text is for the client.
+	Spent() error
+	// Ask returns an error if the budget is used up, by what all sandboxes have used until now.
+	Ask(ctx context.Context) error
+}
+
+// NewTracker returns a Tracker. budget bounds the tokens of all calls, input and output; 0: no limit. account is charged for them, too;
+// nil: none is.
+func NewTracker(budget int64, account Account) *Tracker {
+	return &Tracker{budget: max(budget, 0), account: account}
+}
 
 // Request has the parts of a request's head that a Tracker needs.
 type Request struct {
@@ -52,10 +67,21 @@ func (b *Tracker) Begin(r Request) *Call {
 	return newCall(b, "m"+strconv.FormatUint(b.calls.Add(1), 10), s, r)
 }
 
-// Spent returns an error if the budget is used up, and no call may begin. The text is for the client.
+// Admit returns an error if no call may begin, because the budget or the account is used up. The text is for the client.
+func (b *Tracker) Admit(ctx context.Context) error {
+	if err := b.Spent(); err != nil || b.account == nil {
+		return err
+	}
+	return b.account.Ask(ctx)
+}
+
+// Spent returns an error if the budget is used up, or the account is known to be. The text is for the client.
 func (b *Tracker) Spent() error {
 	if spent := b.spent.Load(); b.isOver(spent) {
 		return fmt.Errorf("the run's token budget is used up: %d of %d tokens are spent (limits.llm_tokens)", spent, b.budget)
+	}
+	if b.account != nil {
+		return b.account.Spent()
 	}
 	return nil
 }
@@ -66,13 +92,16 @@ func (b *Tracker) Spent() error {
 // the last 128 are stored.
 func (b *Tracker) Asked(argv []string) (call, tool string) { return b.asked.find(argv) }
 
-// spend adds n tokens, and reports whether the budget is used up.
+// spend adds n tokens, and reports whether the budget or the account is used up.
 func (b *Tracker) spend(tokens int64) (over bool) {
 	spent := b.spent.Add(tokens)
 	if spent < 0 { // overflow
 		b.spent.Store(math.MaxInt64 / 2)
 	}
-	return b.isOver(spent)
+	if b.account != nil && tokens > 0 {
+		b.account.Charge(tokens)
+	}
+	return b.isOver(spent) || b.account != nil && b.account.Spent() != nil
 }
 
 func (b *Tracker) isOver(spent int64) bool { return b.budget > 0 && (spent >= b.budget || spent < 0) }

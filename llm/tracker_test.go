@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,7 +34,7 @@ var plainJSON = http.Header{"Content-Type": {"application/json"}}
 
 // Reported tokens count immediately.
 func TestBudgetWithinAStream(t *testing.T) {
-	b := NewTracker(100)
+	b := NewTracker(100, nil)
 	c := begun(b, "/v1/messages")
 	c.Response(200, eventStream)
 	for i, step := range []struct {
@@ -61,7 +62,7 @@ func TestBudgetWithinAStream(t *testing.T) {
 
 // Bedrock reports the tokens of other models in header fields.
 func TestAmazon(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	c := begun(b, "/model/amazon.nova-lite-v1%3A0/invoke")
 	h := plainJSON.Clone()
 	h.Set("X-Amzn-Bedrock-Input-Token-Count", "12")
@@ -75,7 +76,7 @@ func TestAmazon(t *testing.T) {
 
 // Concurrent calls share the budget, and no token is counted twice or lost.
 func TestBudgetShared(t *testing.T) {
-	b := NewTracker(16 * 35 * 2)
+	b := NewTracker(16*35*2, nil)
 	f := named(t, "anthropic-stream") // 35 input tokens at the start, 142 output tokens at the end
 	head, tail, _ := bytes.Cut(f.body, []byte("event: message_delta"))
 	var calls []*Call
@@ -122,7 +123,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 			13 + 12, "the stream ended before the answer did; the provider sent no usage; the budget was charged 25 tokens more, one for each byte of text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := NewTracker(1000)
+			b := NewTracker(1000, nil)
 			call := begun(b, c.path)
 			call.Response(200, eventStream)
 			call.Body([]byte(c.body))
@@ -135,7 +136,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 			}
 		})
 	}
-	for _, b := range []*Tracker{NewTracker(0), NewTracker(1000)} {
+	for _, b := range []*Tracker{NewTracker(0, nil), NewTracker(1000, nil)} {
 		call := begun(b, "/v1/messages")
 		call.Response(200, eventStream)
 		call.Body([]byte("data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"))
@@ -143,7 +144,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 			t.Errorf("%d of %d tokens charged for a response without content", e.Spent, e.Budget)
 		}
 	}
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	call := begun(b, "/v1/messages")
 	call.Response(200, eventStream)
 	if e := call.Finish(nil); e.Spent != 0 {
@@ -153,7 +154,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 
 func TestFiguresThatCannotBe(t *testing.T) {
 	for _, figure := range []string{"-5", "1e300", "1.5", `"7"`, "99999999999999999999", "[1]", "{}", "true"} {
-		b := NewTracker(1000)
+		b := NewTracker(1000, nil)
 		c := begun(b, "/v1/chat/completions")
 		c.Response(200, plainJSON)
 		c.Body([]byte(`{"model":"x","usage":{"prompt_tokens":3,"completion_tokens":` + figure + `}}`))
@@ -162,7 +163,7 @@ func TestFiguresThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %+v", figure, e)
 		}
 	}
-	b := NewTracker(10)
+	b := NewTracker(10, nil)
 	for range 100 {
 		b.spend(1 << 60)
 		if b.Spent() == nil {
@@ -173,7 +174,7 @@ func TestFiguresThatCannotBe(t *testing.T) {
 
 // A request counts as a retry if an equal one failed before it began.
 func TestRetry(t *testing.T) {
-	b := NewTracker(0)
+	b := NewTracker(0, nil)
 	call := func(name, body string) *audit.LLM {
 		f := *named(t, name)
 		f.path, f.request = "/v1/messages", []byte(body)
@@ -206,5 +207,47 @@ func TestRetry(t *testing.T) {
 	}
 	if n := len(b.broken.at); n != maxBroken || b.broken.order.Len() != n {
 		t.Error(n, "failures are stored")
+	}
+}
+
+// shared is an account that others use, too.
+type shared struct{ limit, used, asked int64 }
+
+func (s *shared) Charge(tokens int64) { s.used += tokens }
+
+func (s *shared) Spent() error {
+	if s.used >= s.limit {
+		return errors.New("the tokens of the day are used up")
+	}
+	return nil
+}
+
+func (s *shared) Ask(context.Context) error { s.asked++; return s.Spent() }
+
+// TestAccount: tokens are charged to the account once, also those that were not reported, and no call begins when it is used up.
+func TestAccount(t *testing.T) {
+	s := &shared{limit: 200}
+	b := NewTracker(0, s)
+	if err := b.Admit(t.Context()); err != nil || s.asked != 1 {
+		t.Errorf("%v after %d questions", err, s.asked)
+	}
+	c := begun(b, "/v1/messages")
+	c.Response(200, eventStream)
+	if over := c.Body([]byte(`data: {"type":"message_start","message":{"usage":{"input_tokens":60,"output_tokens":1}}}` + "\n\n")); over || s.used != 61 {
+		t.Errorf("over: %v, %d tokens are charged", over, s.used)
+	}
+	c.Body([]byte(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ten bytes!"}}` + "\n\n"))
+	c.Finish(errors.New("the client went away"))
+	if s.used != 61+10-1 {
+		t.Errorf("%d tokens are charged with those that were not reported", s.used)
+	}
+	s.used += 200 // by another sandbox
+	if err := b.Admit(t.Context()); err == nil || !strings.Contains(err.Error(), "of the day") {
+		t.Errorf("a call begins: %v", err)
+	}
+	c = begun(b, "/v1/messages")
+	c.Response(200, eventStream)
+	if !c.Body([]byte("data: {}\n\n")) {
+		t.Error("a call goes on")
 	}
 }

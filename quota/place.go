@@ -74,6 +74,19 @@ func (w *Place) Position() int {
 	return w.position()
 }
 
+// Lacks returns the quota for which the start waits, its position, and when it can begin. It is nil if the start does not wait any more.
+func (w *Place) Lacks() *Error {
+	q := w.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.settle()
+	defer q.setAlarm(now)
+	if w.state != waiting {
+		return nil
+	}
+	return q.why(w, now, nil)
+}
+
 func (w *Place) position() int {
 	if w.state != waiting {
 		return 0
@@ -190,14 +203,24 @@ func lower(a, b int64) int64 {
 
 // Charge adds LLM tokens that a tenant's project has used today, also those before the start of this process. If those of the
 // day are used up then, it returns an *Error, and the caller denies further LLM API calls until the time that it names. With 0
-// tokens it only checks.
+// tokens it only checks. Another error means that the tokens count, but could not be kept for after a restart.
 func (q *Queue) Charge(tenant, project string, tokens int64) error {
 	if tokens < 0 {
 		return errors.New("a negative number of tokens was charged")
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	now := q.settle()
+	ledger, over := q.ledger, q.charge(tenant, project, tokens, now)
+	q.mu.Unlock()
+	var kept error
+	if ledger != nil && tokens > 0 {
+		kept = ledger.add(owner{tenant, project}, tokens, now)
+	}
+	return errors.Join(over, kept)
+}
+
+// charge is Charge without the ledger. The caller holds mu.
+func (q *Queue) charge(tenant, project string, tokens int64, now time.Time) error {
 	p, _ := q.projectOf(tenant, project) // one project too many: only the tenant is charged
 	var err error
 	for _, s := range q.scopes(p) {

@@ -45,6 +45,7 @@ type Queue struct {
 	config Config
 	host   Limits // of all sandboxes together
 	clock  clock
+	ledger *ledger // nil: tokens are not kept
 
 	mu      sync.Mutex // guards the fields below, and those of tenants, projects, places and leases that are not constant
 	tenants map[string]*tenant
@@ -101,6 +102,23 @@ func New(config Config) (*Queue, error) {
 	q := &Queue{config: config, host: h.limits(), clock: system{}, tenants: map[string]*tenant{}}
 	q.ready = tenants{less: func(a, b *tenant) bool { return q.ring.before(&a.turn, &b.turn) }, index: func(t *tenant) *int { return &t.ready }}
 	q.asleep = tenants{less: func(a, b *tenant) bool { return a.wake.Before(b.wake) }, index: func(t *tenant) *int { return &t.asleep }}
+	return q, nil
+}
+
+// Open is like New, and keeps the LLM tokens of the day in a file, so that they count after a restart. Only one queue may use the file.
+func Open(config Config, path string) (*Queue, error) {
+	q, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openLedger(path, q.clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	for o, tokens := range l.sums {
+		_ = q.Charge(o.tenant, o.project, tokens) // it reports what is used up, which counts now
+	}
+	q.ledger = l
 	return q, nil
 }
 
@@ -243,6 +261,11 @@ func (q *Queue) Close() {
 		}
 	}
 	q.setAlarm(now)
+	ledger := q.ledger
+	q.ledger = nil
 	q.mu.Unlock()
 	q.alarms.Wait()
+	if ledger != nil {
+		ledger.close()
+	}
 }

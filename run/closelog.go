@@ -78,5 +78,8 @@ func (recovered) Masked(int) {}
 // Notify implements worker.Events.
 func (recovered) Notify(notify.Message) {}
 
+// Charge implements worker.Events.
+func (recovered) Charge(int64) (string, time.Time) { return "", time.Time{} }
+
 // Room implements worker.Events.
 func (recovered) Room() error { return nil }

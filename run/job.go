@@ -74,6 +74,10 @@ type Options struct {
 	Problem  func(error)
 	Meters   Meters // nil: no metrics
 
+	// Charge, if set, is called with LLM tokens that the run has used, also with 0. Until the time that it returns, if any, further LLM API
+	// calls are denied; why is for the client.
+	Charge func(tokens int64) (why string, until time.Time)
+
 	// Sandboxes makes the sandbox; nil: this process does, with Templates, and StartWorker if it is set.
 	Sandboxes   Sandboxes
 	StartWorker hostd.StartWorker

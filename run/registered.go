@@ -83,6 +83,9 @@ func ReadSource(ctx context.Context, name *string, path string) (s Source, err e
 
 // SetSource is SetProject for a file that was read before.
 func (o *Options) SetSource(s Source) (err error) {
+	if err := o.checkTenant(); err != nil {
+		return err
+	}
 	o.File, o.Base = s.File, nil
 	text, name := s.Text, s.Project
 	if name != nil {
@@ -175,7 +178,7 @@ func (o *Options) Origin() string {
 // checkBase returns an error if the options ask for more than the registered project that the run is of, or hide which
 // it is.
 func (o *Options) checkBase() error {
-	if err := o.checkTenant(); err != nil {
+	if err := o.checkTenant(); err != nil { // SetSource may not have been used
 		return err
 	}
 	if o.Base == nil {

@@ -29,7 +29,7 @@ func (j *Job) settings() sandbox.Settings {
 func (j *Job) config(facts audit.Lifecycle, c Console) (worker.Config, error) {
 	p := j.o.Project
 	config := worker.Config{
-		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Steps: j.workerSteps(c), Out: j.o.Out,
+		Settings: j.settings(), Facts: facts, Mode: j.mode(), Tokens: p.Limits.LLMTokens, Charged: j.o.Charge != nil, Steps: j.workerSteps(c), Out: j.o.Out,
 		Terminal: c.Window, Live: c.Live, Time: p.Limits.Time, Waits: j.freezer.waited(), TagKey: j.tag,
 		Secrets: workerSecrets(p), Anomaly: string(p.Anomaly), Spool: j.o.Home.Config().Spool > 0, Progress: j.o.Progress != nil, Notify: j.notifier != nil,
 	}
@@ -121,6 +121,14 @@ func (e events) Masked(values int) {
 func (e events) Notify(m notify.Message) {
 	m.Run = e.job.id
 	e.job.notifier.Send(m)
+}
+
+// Charge implements worker.Events.
+func (e events) Charge(tokens int64) (why string, until time.Time) {
+	if e.job.o.Charge == nil {
+		return "", time.Time{}
+	}
+	return e.job.o.Charge(tokens)
 }
 
 // Room implements worker.Events.

@@ -27,6 +27,7 @@ const (
 	callMasked    = "masked"
 	callNotify    = "notify"
 	callRoom      = "room"
+	callCharge    = "charge"
 	callServing   = "serving"
 	callExited    = "exited"
 )
@@ -94,6 +95,9 @@ type Events interface {
 	// Masked is called with the number of values that were masked in an event.
 	Masked(values int)
 	Notify(m notify.Message)
+	// Charge is called with LLM tokens that the run has used, if Config.Charged is set, also with 0. Until the time that it returns, if any,
+	// the worker denies further LLM API calls; why is for the client.
+	Charge(tokens int64) (why string, until time.Time)
 	// Room returns an error while the host may not store more records.
 	Room() error
 }
@@ -122,6 +126,10 @@ func eventHandlers(e Events, causes func() []error) map[string]privsep.Handler {
 			return none{}, nil, nil
 		}),
 		callMasked: privsep.Handle(func(_ context.Context, n int) (any, []*os.File, error) { e.Masked(n); return none{}, nil, nil }),
+		callCharge: privsep.Handle(func(_ context.Context, tokens int64) (any, []*os.File, error) {
+			why, until := e.Charge(max(tokens, 0))
+			return charged{why, until}, nil, nil
+		}),
 		callNotify: privsep.Handle(func(_ context.Context, m notify.Message) (any, []*os.File, error) {
 			e.Notify(m)
 			return none{}, nil, nil

@@ -20,6 +20,7 @@ type Config struct {
 	Mode      wal.Mode
 	Resolvers []string // DNS servers, see upstream.ParseServer
 	Tokens    int64    // limit of LLM tokens; 0: none
+	Charged   bool     // LLM tokens are charged to a quota, see Events.Charge
 	Steps     []Step
 	Session   bool             // the owner starts processes instead of steps: Run sets it if there is Options.Serve
 	In        *In              // what is copied in; nil: nothing

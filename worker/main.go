@@ -280,6 +280,9 @@ func (w *worker) openNetwork() (*egress.Network, error) {
 	if w.issuer != nil {
 		o.Credentials = w.issuer
 	}
+	if w.order.Charged {
+		o.Account = w.reports.account
+	}
 	return w.warm.network.Network(o)
 }
 

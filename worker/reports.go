@@ -15,14 +15,16 @@ import (
 // wait for that process. Its methods are safe for concurrent use.
 type reports struct {
 	conn    *privsep.Conn
+	account *account
 	durable func() uint64 // the seq of the last durable record
 	sends   sync.WaitGroup
 	wake    chan struct{} // capacity 1: there is something to send, or closed is set
 
 	mu      sync.Mutex // guards the fields below
 	commits []committed
-	values  int  // that were masked
-	seals   bool // a segment was sealed
+	values  int   // that were masked
+	tokens  int64 // that were not charged yet
+	seals   bool  // a segment was sealed
 	notices []notify.Message
 	closed  bool
 
@@ -33,6 +35,7 @@ type reports struct {
 
 func newReports(c *privsep.Conn, durable func() uint64) *reports {
 	r := &reports{conn: c, durable: durable, wake: make(chan struct{}, 1)}
+	r.account = &account{reports: r}
 	r.sends.Go(r.send)
 	return r
 }
@@ -69,6 +72,17 @@ func (r *reports) committed(records, bytes int, took time.Duration) {
 func (r *reports) sealed()      { r.add(func() { r.seals = true }) }
 func (r *reports) masked(n int) { r.add(func() { r.values += n }) }
 
+func (r *reports) charged(tokens int64) { r.add(func() { r.tokens += tokens }) }
+
+// uncharged returns the tokens that were not charged yet, which the caller charges.
+func (r *reports) uncharged() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tokens := r.tokens
+	r.tokens = 0
+	return tokens
+}
+
 func (r *reports) message(m notify.Message) {
 	r.add(func() {
 		if len(r.notices) < maxMessages {
@@ -93,6 +107,9 @@ func (r *reports) send() {
 		}
 		if seals {
 			r.call(callSealed, none{}, nil)
+		}
+		if tokens := r.uncharged(); tokens > 0 {
+			_ = r.account.settle(context.Background(), tokens) // fails only when the connection has ended, and with it this process
 		}
 		for _, m := range notices {
 			r.call(callNotify, m, nil)

@@ -117,6 +117,7 @@ func (e *events) Sealed()                                   { e.add("sealed", ""
 func (e *events) Masked(values int)                         { e.add("masked", strconv.Itoa(values)) }
 func (e *events) Notify(m notify.Message)                   { e.add("notify", m.Type) }
 func (e *events) Room() error                               { return nil }
+func (e *events) Charge(int64) (string, time.Time)          { return "", time.Time{} }
 
 // driver starts the machines of a tier in tests and in workers.
 type driver interface {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/custody-project/custody/command"
@@ -104,7 +105,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	runs := &fleet.Runs{Open: a.home, Version: version(), Sandboxes: users.Sandboxes, Notice: a.Say, Problem: a.Complain}
 	var end func()
-	sandboxes, end, err = fleet.Open(h.Config().Quotas, fleet.Config{Runner: runs, Problem: a.Complain})
+	sandboxes, end, err = fleet.Open(h.Config().Quotas, fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens")})
 	if err != nil {
 		return errors.Join(err, l.Close(), log.Close())
 	}

@@ -20,6 +20,9 @@ type Problem struct {
 	Instance string `json:"instance,omitempty"` // path of the request
 	// Tenants are those to choose from, where the request names none.
 	Tenants []string `json:"tenants,omitempty"`
+	// Quota is the one that is used up, and Position the place in the queue, if a sandbox could not be started.
+	Quota    string `json:"quota,omitempty"`
+	Position int    `json:"position,omitempty"`
 
 	// After is how long to wait, for the Retry-After header. 0: there is no such header.
 	After time.Duration `json:"-"`

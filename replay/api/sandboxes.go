@@ -19,6 +19,10 @@ func sandboxOf(s *fleet.Sandbox) client.Sandbox {
 		ID: i.ID, Created: i.Created, Expires: i.Expires, State: string(i.State), Position: i.Position, Project: i.Project, Template: i.Template, Caller: i.Caller,
 		Session: i.Session, Metadata: i.Metadata, CPUs: i.CPUs, MemoryBytes: i.Memory, Running: i.Running, Error: i.Error,
 	}
+	out.Quota = string(i.Quota)
+	if !i.Expected.IsZero() {
+		out.Expected = &i.Expected
+	}
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}
 	}
@@ -82,7 +86,10 @@ func fleetProblem(err error) error {
 		return nil
 	case errors.As(err, &over):
 		p := access.NewProblem(http.StatusTooManyRequests, "quota", over.Error(), "destroy a sandbox, or try again later")
-		if !over.Retry.IsZero() {
+		p.Quota, p.Position = string(over.Quota), over.Position
+		if over.Retry.IsZero() {
+			p.Hint = "ask for less, or have an administrator raise the quota"
+		} else {
 			p.After = max(time.Second, time.Until(over.Retry))
 		}
 		return p

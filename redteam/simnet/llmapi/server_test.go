@@ -84,7 +84,7 @@ func TestToTheToken(t *testing.T) {
 		for _, a := range forms(prompt + gz) {
 			t.Run(a.name+gz, func(t *testing.T) {
 				s, url := serve(t)
-				b := llm.NewTracker(0)
+				b := llm.NewTracker(0, nil)
 				e, _, text := exchange(t, b, url, a, key)
 				want := s.Served()[0]
 				if e.Status != 200 || e.Incomplete != "" || e.InputTokens != int64(want.Input) || e.OutputTokens != int64(want.Output) || e.CacheReadTokens != int64(want.Cached) || len(e.ToolCalls) != 2 || e.Model != "m-1" {
@@ -109,7 +109,7 @@ func TestToTheToken(t *testing.T) {
 func TestKey(t *testing.T) {
 	for _, a := range forms("say: hello") {
 		s, url := serve(t)
-		e, _, _ := exchange(t, llm.NewTracker(0), url, a, "placeholder")
+		e, _, _ := exchange(t, llm.NewTracker(0, nil), url, a, "placeholder")
 		if e.Status != 401 || !strings.Contains(strings.ToLower(string(e.Error)), "authentication_error: invalid api key") || s.Served()[0].Key == key {
 			t.Errorf("%s: %+v", a.name, e)
 		}
@@ -118,7 +118,7 @@ func TestKey(t *testing.T) {
 		} else {
 			a.path += "?key=another"
 		}
-		if e, _, _ := exchange(t, llm.NewTracker(0), url, a, key); e.Status != 401 {
+		if e, _, _ := exchange(t, llm.NewTracker(0, nil), url, a, key); e.Status != 401 {
 			t.Errorf("%s: a second key did no harm", a.name)
 		}
 	}
@@ -126,7 +126,7 @@ func TestKey(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	_, url := serve(t)
-	b := llm.NewTracker(0)
+	b := llm.NewTracker(0, nil)
 	for _, a := range forms("fail: 429 2\nsay: hello") {
 		a.body = strings.Replace(a.body, "hello", "hello "+a.name, 1)
 		for i, status := range []int{429, 429, 200, 200} {
@@ -161,7 +161,7 @@ func TestFailures(t *testing.T) {
 func TestOptions(t *testing.T) {
 	_, url := serve(t)
 	for _, a := range forms("echo: on\nusage: off\npad: 5\nwait: 20ms 1ms") {
-		e, res, text := exchange(t, llm.NewTracker(0), url, a, key)
+		e, res, text := exchange(t, llm.NewTracker(0, nil), url, a, key)
 		if res.Header.Get("X-Echo") != key || !strings.Contains(text, key) {
 			t.Errorf("%s: no echo: %s", a.name, text)
 		}
@@ -173,7 +173,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, a := range forms("gzip: on\nsay: hello") {
-		_, res, packed := exchange(t, llm.NewTracker(0), url, a, key)
+		_, res, packed := exchange(t, llm.NewTracker(0, nil), url, a, key)
 		r, err := gzip.NewReader(strings.NewReader(packed))
 		if err != nil || res.Header.Get("Content-Encoding") != "gzip" {
 			t.Fatal(a.name, err)
