@@ -218,6 +218,11 @@ func TestEscape(t *testing.T) {
 			t.Errorf("the record of a live run was opened by another connection: %v", left.Close())
 		}
 	}
+	for _, c := range below(s.host.Process.Pid) {
+		if status := statusOf(t, c.pid); nameOf(c.args) == "runsc" && !(strings.Contains(status, "CapPrm:\t00000000882830fb\n") && strings.Contains(status, "NoNewPrivs:\t1")) {
+			t.Errorf("runsc has more rights than docs/threat-model.md states:\n%s", status)
+		}
+	}
 	sandboxes, gofers := programsBelow(s.host.Process.Pid, "runsc-sandbox"), programsBelow(s.host.Process.Pid, "runsc-gofer")
 	for _, c := range []struct {
 		process string

@@ -151,6 +151,9 @@ func (s *spawned) launch(binary string, m vmm.Machine, e *ends) (*exec.Cmd, erro
 		return nil, err
 	}
 	defer theirs.Close()
+	if err := reduceRights(); err != nil {
+		return nil, err
+	}
 	return s.startProgram(m, append([]string{binary}, arguments(s.id, m)...), theirs)
 }
 
