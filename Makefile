@@ -16,11 +16,12 @@ export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
 
 .PHONY: build client deb deps template demo test hosts check generate fuzz bench torture clean
 
-# Two binaries: custody finds custody-guest beside itself.
+# Three programs in one directory: custody finds custody-guest beside itself, and custody-client finds custody.
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -buildvcs=false -o bin/custody-guest ./cmd/custody-guest
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody ./cmd/custody
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -buildvcs=false -o bin/custody-client ./cmd/custody-client
 
 # The program for macOS, which uses the services of other machines.
 client:

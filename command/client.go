@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/replay"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // Client has commands executed by the service of the host.
@@ -46,7 +46,7 @@ func (cl Client) Execute(ctx context.Context, c Command) error {
 	if b, ok := c.(Bundle); ok {
 		s.path = b.Out
 	}
-	conn, err := service.Dial(cl.Socket, func(*privsep.Conn) map[string]privsep.Handler {
+	conn, err := remote.Dial(cl.Socket, func(*privsep.Conn) map[string]privsep.Handler {
 		return map[string]privsep.Handler{
 			outputCall: privsep.Handle(s.output), replaceCall: privsep.Handle(s.replace), commitCall: privsep.Handle(s.commit),
 		}
@@ -69,7 +69,7 @@ func (cl Client) Execute(ctx context.Context, c Command) error {
 }
 
 // call calls the service. After the end of ctx, the command ends in order and prints why.
-func (cl Client) call(ctx context.Context, conn *service.Client, path string, args *os.File) (int, error) {
+func (cl Client) call(ctx context.Context, conn *remote.Client, path string, args *os.File) (int, error) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -81,7 +81,7 @@ func (cl Client) call(ctx context.Context, conn *service.Client, path string, ar
 	var r result
 	_, err := conn.Call(late, commandCall, request{path, cl.Env.Layout.Width, cl.Env.Layout.Color}, &r, args)
 	if errors.Is(err, privsep.ErrClosed) {
-		return 0, &service.Failure{Text: "the service ended the connection before the command was done", Advice: "try again; see the service's log"}
+		return 0, &remote.Failure{Text: "the service ended the connection before the command was done", Advice: "try again; see the service's log"}
 	}
 	return r.Code, err
 }

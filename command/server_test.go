@@ -22,6 +22,7 @@ import (
 	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // served is a service on a host with one run.
@@ -84,9 +85,9 @@ func (s *served) works() {
 }
 
 // dial connects with handlers for the output.
-func (s *served) dial(output privsep.Handler) *service.Client {
+func (s *served) dial(output privsep.Handler) *remote.Client {
 	s.Helper()
-	c, err := service.Dial(s.socket, func(*privsep.Conn) map[string]privsep.Handler {
+	c, err := remote.Dial(s.socket, func(*privsep.Conn) map[string]privsep.Handler {
 		return map[string]privsep.Handler{outputCall: output}
 	})
 	if err != nil {
@@ -213,7 +214,7 @@ func TestUnread(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	}
-	var conns []*service.Client
+	var conns []*remote.Client
 	for range maxOfUser {
 		c := s.dial(hold)
 		conns = append(conns, c)

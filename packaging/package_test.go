@@ -17,10 +17,10 @@ import (
 	"testing"
 )
 
-// programsEnv names a directory with both programs; without it they are built.
+// programsEnv names a directory with the programs; without it they are built.
 const programsEnv = "CUSTODY_TEST_BIN"
 
-// programs builds both programs, once, as the Makefile does, and returns their directory.
+// programs builds the programs, once, as the Makefile does, and returns their directory.
 var programs = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(programsEnv); dir != "" {
 		return dir, nil
@@ -29,7 +29,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"custody", "custody-guest"} {
+	for _, name := range []string{"custody", "custody-client", "custody-guest"} {
 		build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), "../cmd/"+name)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -99,8 +99,9 @@ func members(t *testing.T, deb, part string) map[string]member {
 
 // installed are the files of the package, with their modes or the targets of links.
 var installed = map[string]string{
-	"usr/bin/custody":                                  "-> ../lib/custody/custody",
+	"usr/bin/custody":                                  "-> ../lib/custody/custody-client",
 	"usr/lib/custody/custody":                          "-rwxr-xr-x",
+	"usr/lib/custody/custody-client":                   "-rwxr-xr-x",
 	"usr/lib/custody/custody-guest":                    "-rwxr-xr-x",
 	"usr/lib/systemd/system/custody-host.service":      "-rw-r--r--",
 	"usr/lib/systemd/system/custody-serve.service":     "-rw-r--r--",

@@ -203,14 +203,14 @@ func header(s string) string {
 	if slices.Contains(reserved, strings.ToLower(s)) {
 		return "give a header that carries credentials, such as x-api-key: " + s + " has another meaning"
 	}
-	return matches(headerRE, s, "give a header's name, such as x-api-key")
+	return matches(headers, s, "give a header's name, such as x-api-key")
 }
 
 func variable(s string) string {
 	if strings.HasPrefix(s, "CUSTODY_") {
 		return "give another name: those that begin with CUSTODY_ are Custody's own"
 	}
-	return matches(variableRE, s, "give a variable's name, such as GIT_TOKEN")
+	return matches(variables, s, "give a variable's name, such as GIT_TOKEN")
 }
 
 func secretFile(s string) string {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -166,23 +167,28 @@ func (d *decoder) stepTime(n ast.Node, to *time.Duration) error {
 
 // Checks of strings return the remedy for an invalid one, and "" for a valid one.
 
+// The expressions are compiled when they are first used: each start of the program would wait for them.
 var (
-	labelRE    = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
-	wordRE     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	headerRE   = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") // a token of RFC 9110, section 5.6.2
-	variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	labels    = expression(`^[a-z0-9-]{1,63}$`)
+	words     = expression(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	headers   = expression("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") // a token of RFC 9110, section 5.6.2
+	variables = expression(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-func matches(re *regexp.Regexp, s, hint string) string {
-	if re.MatchString(s) {
+func expression(source string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(source) })
+}
+
+func matches(re func() *regexp.Regexp, s, hint string) string {
+	if re().MatchString(s) {
 		return ""
 	}
 	return hint
 }
 
-func label(s string) string { return matches(labelRE, s, "use 1 to 63 of a-z, 0-9 and -") }
+func label(s string) string { return matches(labels, s, "use 1 to 63 of a-z, 0-9 and -") }
 func word(s string) string {
-	return matches(wordRE, s, "use 1 to 64 letters, digits, '.', '_' and '-', first a letter or digit")
+	return matches(words, s, "use 1 to 64 letters, digits, '.', '_' and '-', first a letter or digit")
 }
 func something(s string) string {
 	if strings.TrimSpace(s) != "" {

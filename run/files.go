@@ -13,7 +13,6 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/vmm/scratch"
@@ -26,23 +25,6 @@ const (
 	usedBytes = 4 << 20
 	usedFiles = 256
 )
-
-// Files copies the files of a run in and out.
-type Files interface {
-	privsep.Server
-	// Size is that of the files that are copied in.
-	Size() channel.Size
-}
-
-// FileSpec describes what a run copies in and out.
-type FileSpec struct {
-	Workdir string            // directory to copy in; empty: none
-	Out     string            // directory to copy out to; empty: none
-	Secrets map[string]string // files from which secrets are read, by the name of the secret; they are not copied in
-	Named   []string          // files of the host that the project's file names; they are not replaced
-	Home    string            // $CUSTODY_HOME
-	Disk    int64             // size of the sandbox's disk in bytes, which bounds what is copied out
-}
 
 // fileSpec returns the FileSpec of the run.
 func (o *Options) fileSpec() FileSpec {

@@ -6,17 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/custody-project/custody/host"
 )
-
-// LateNotice is the message to the user that describes Result.Late.
-func LateNotice(late error) string {
-	return "the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
-		strings.ReplaceAll(strings.TrimSpace(late.Error()), "\n", "; ") + "); `custody ship` or any later run continues there"
-}
 
 // WriteRecords writes the records in the run's log to w, one per line.
 func WriteRecords(w io.Writer, logs host.RunLogs, id string) error {

@@ -10,12 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/netpolicy"
@@ -88,34 +85,11 @@ type Sandboxes interface {
 	Open(ctx context.Context, s hostd.Spec, e hostd.Events) (worker.Sandbox, hostd.Details, error)
 }
 
-// Console is what the steps of a run are connected to.
-type Console struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Live           bool // output is shown without delay instead of in blocks
-	// Window is the size of the steps' terminal; nil: they have none. Term is its type, for TERM.
-	Window *channel.Winsize
-	Term   string
-
-	Signals <-chan syscall.Signal
-	Resizes <-chan channel.Winsize
-}
-
 // Meters counts what a run does. It is safe for concurrent use.
 type Meters interface {
 	Commit(records, bytes int, took time.Duration)
 	Redact(values int)
 	Freeze() (thaw func())
-}
-
-// Result is how a run ended.
-type Result struct {
-	ID       string
-	Tier     string
-	ExitCode int
-	Err      error // why the run failed, or why its record is incomplete; nil if a command failed, which ExitCode reports
-	// Late is the reason if the store or a checkpoint lacks a part of the record. The log on this host is complete.
-	Late error
 }
 
 // Job is a run whose options were checked. It runs once.

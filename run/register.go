@@ -75,7 +75,7 @@ func (p Projects) Apply(ctx context.Context, path string) (v registry.Version, c
 		return v, false, err
 	}
 	err = p.logged(ctx, "custody project apply", func(record func(registry.Version) error) (err error) {
-		v, changed, err = p.registry().Apply(ctx, text, caller(), record)
+		v, changed, err = p.registry().Apply(ctx, text, change(), record)
 		return err
 	})
 	return v, changed, err
@@ -84,7 +84,7 @@ func (p Projects) Apply(ctx context.Context, path string) (v registry.Version, c
 // Withdraw withdraws a project: no new run can be of it.
 func (p Projects) Withdraw(ctx context.Context, name string) (v registry.Version, err error) {
 	err = p.logged(ctx, "custody project rm", func(record func(registry.Version) error) (err error) {
-		v, err = p.registry().Withdraw(ctx, name, caller(), record)
+		v, err = p.registry().Withdraw(ctx, name, change(), record)
 		return err
 	})
 	return v, withList(err)
@@ -119,6 +119,6 @@ func (p Projects) logged(ctx context.Context, command string, change func(record
 	return errors.Join(err, closed)
 }
 
-func caller() registry.Change {
+func change() registry.Change {
 	return registry.Change{Author: host.CallerName(), UID: host.Caller(), Time: time.Now().UTC()}
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/run/caller"
 )
 
 // registered is the directory of the registered projects of h.
@@ -45,44 +44,15 @@ func (e *Wider) Hint() string {
 // is the one that the file names, if that is registered. path is the project's file; if it is empty, it is the
 // registered one, else custody.yaml here, else none. Home and Notice must be set.
 func (o *Options) SetProject(ctx context.Context, name *string, path string) error {
-	source, err := ReadSource(ctx, name, path)
+	source, err := caller.ReadSource(ctx, name, path)
 	if err != nil {
 		return err
 	}
 	return o.SetSource(source)
 }
 
-// Source is where a run's project comes from.
-type Source struct {
-	Project *string // the registered project that the run is of; nil: the one that the file names, if that is registered
-	File    string  // path of the project's file
-	Text    []byte  // its contents; nil: there is no file
-	Unused  bool    // there is a custody.yaml that is not used
-}
-
-// ReadSource reads the project's file at path. If path is empty, that is none for a registered project, else custody.yaml here, if it exists.
-func ReadSource(ctx context.Context, name *string, path string) (s Source, err error) {
-	s = Source{Project: name, File: path}
-	if path == "" && name != nil {
-		_, err := os.Lstat(project.Name)
-		s.Unused = err == nil
-		return s, nil
-	}
-	if path == "" {
-		s.File = project.Name
-	}
-	s.Text, err = project.ReadFile(ctx, s.File)
-	if errors.Is(err, fs.ErrNotExist) && path == "" {
-		return s, nil
-	}
-	if s.Text == nil {
-		s.Text = []byte{}
-	}
-	return s, err
-}
-
 // SetSource is SetProject for a file that was read before.
-func (o *Options) SetSource(s Source) (err error) {
+func (o *Options) SetSource(s caller.Source) (err error) {
 	if err := o.checkTenant(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // caller is the client of a run, as the run sees it. Its methods are safe for concurrent use. They return at the latest when the
@@ -28,9 +29,9 @@ func (u *caller) call(name string, args, result any, files ...*os.File) error {
 	return err
 }
 
-func (u *caller) notice(text string)   { _ = u.call(callNotice, clip(text), nil) }
-func (u *caller) progress(text string) { _ = u.call(callProgress, clip(text), nil) }
-func (u *caller) problem(err error)    { _ = u.call(callProblem, failureOf(err), nil) }
+func (u *caller) notice(text string)   { _ = u.call(remote.CallNotice, remote.Clip(text), nil) }
+func (u *caller) progress(text string) { _ = u.call(remote.CallProgress, remote.Clip(text), nil) }
+func (u *caller) problem(err error)    { _ = u.call(remote.CallProblem, failureOf(err), nil) }
 
 // notices is a writer whose lines become notices.
 type notices struct{ *caller }
@@ -49,8 +50,8 @@ func (u *caller) attach(s *session, json bool) (run.Console, func()) {
 		u.problem(err)
 		return run.Console{}, func() {}
 	}
-	var a attached
-	err = u.call(callAttach, none{}, &a, p.theirs...)
+	var a remote.Attached
+	err = u.call(remote.CallAttach, remote.None{}, &a, p.theirs...)
 	p.closeTheirs()
 	if err == nil && !validTerm(a.Term) {
 		err = errors.New("the type of the terminal is not valid")
@@ -66,7 +67,7 @@ func (u *caller) attach(s *session, json bool) (run.Console, func()) {
 	}
 	return console, func() {
 		p.close()
-		_ = u.call(callDetach, none{}, nil)
+		_ = u.call(remote.CallDetach, remote.None{}, nil)
 	}
 }
 
@@ -126,7 +127,7 @@ func (u *caller) records(logs host.RunLogs, id string) error {
 	}
 	sent := make(chan error, 1)
 	go func() {
-		err := u.call(callRecords, none{}, nil, r)
+		err := u.call(remote.CallRecords, remote.None{}, nil, r)
 		r.Close()
 		sent <- err
 	}()

@@ -1,21 +1,20 @@
 package service
 
 import (
-	"strings"
-
 	"github.com/custody-project/custody/doctor/remedy"
+	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
-// maxText bounds the text of a message in bytes.
-const maxText = 8 << 10
-
-// clip returns text as it fits into a message.
-func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "?") }
-
 // failureOf returns the Failure of an error, nil for nil.
-func failureOf(err error) *Failure {
+func failureOf(err error) *remote.Failure {
 	if err == nil {
 		return nil
 	}
-	return &Failure{clip(remedy.Text(err)), clip(remedy.Of(err))}
+	return remote.NewFailure(remedy.Text(err), remedy.Of(err))
+}
+
+// outcomeOf returns the Outcome of a result of run.Job.
+func outcomeOf(r run.Result, err error) remote.Outcome {
+	return remote.Outcome{ID: r.ID, Tier: r.Tier, ExitCode: r.ExitCode, Err: failureOf(r.Err), Late: failureOf(r.Late), Unbegun: failureOf(err)}
 }

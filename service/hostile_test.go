@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // errNoRuns is why no run begins on these tests' servers.
@@ -54,8 +55,8 @@ func noEnv(string) string { return "" }
 // answers fails the test unless the server serves a client.
 func answers(t *testing.T, path string) {
 	t.Helper()
-	u := User{Problem: func(err error) { t.Error(err) }}
-	if _, err := Run(t.Context(), path, Request{Command: []string{"true"}}, u); err == nil || err.Error() != errNoRuns.Error() {
+	u := remote.User{Problem: func(err error) { t.Error(err) }}
+	if _, err := remote.Run(t.Context(), path, remote.Request{Command: []string{"true"}}, u); err == nil || err.Error() != errNoRuns.Error() {
 		t.Fatalf("the server answers %v", err)
 	}
 }
@@ -145,17 +146,17 @@ func TestWrongRequests(t *testing.T) {
 		{"a device", "no file in memory", []*os.File{device}},
 		{"a pipe", "no file in memory", []*os.File{read}},
 		{"an unknown field", "unknown field", []*os.File{memory(map[string]int{"More": 1})}},
-		{"a large request", "is not accepted", []*os.File{memory(strings.Repeat("x", maxRequest))}},
-		{"a path as a project", "cannot be the name", []*os.File{memory(Request{Source: run.Source{Project: &name}})}},
-		{"a relative path", "no absolute path", []*os.File{memory(Request{Source: run.Source{File: "../x", Text: []byte{}}})}},
-		{"a NUL", "has a NUL", []*os.File{memory(Request{Command: []string{"a\x00b"}})}},
-		{"a long path", "is no path", []*os.File{memory(Request{Out: strings.Repeat("/x", maxPath)})}},
+		{"a large request", "is not accepted", []*os.File{memory(strings.Repeat("x", remote.MaxRequest))}},
+		{"a path as a project", "cannot be the name", []*os.File{memory(remote.Request{Source: run.Source{Project: &name}})}},
+		{"a relative path", "no absolute path", []*os.File{memory(remote.Request{Source: run.Source{File: "../x", Text: []byte{}}})}},
+		{"a NUL", "has a NUL", []*os.File{memory(remote.Request{Command: []string{"a\x00b"}})}},
+		{"a long path", "is no path", []*os.File{memory(remote.Request{Out: strings.Repeat("/x", maxPath)})}},
 	} {
-		client, err := Dial(path, nil)
+		client, err := remote.Dial(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.Call(t.Context(), callRun, none{}, nil, c.files...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := client.Call(t.Context(), remote.CallRun, remote.None{}, nil, c.files...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
 		if err := client.Close(); err != nil {
@@ -184,7 +185,7 @@ func TestFlood(t *testing.T) {
 		}
 	}
 	answers(t, path)
-	var admitted []*Client
+	var admitted []*remote.Client
 	for len(admitted) < 3 { // of four; earlier clients may not have left yet
 		if c, err := reach(t, path); err == nil {
 			admitted = append(admitted, c)
@@ -195,8 +196,8 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("a client above the limit: %v", err)
 		}
 	}
-	u := User{Problem: func(err error) { t.Error(err) }}
-	if _, err := Run(t.Context(), path, Request{}, u); err == nil || !strings.Contains(err.Error(), "too many clients") {
+	u := remote.User{Problem: func(err error) { t.Error(err) }}
+	if _, err := remote.Run(t.Context(), path, remote.Request{}, u); err == nil || !strings.Contains(err.Error(), "too many clients") {
 		t.Errorf("a client above the limit: %v", err)
 	}
 	flood.Close()
@@ -204,7 +205,7 @@ func TestFlood(t *testing.T) {
 		c.Close()
 	}
 	for { // the test's own time limit ends this
-		if _, err := Run(t.Context(), path, Request{}, u); err != nil && err.Error() == errNoRuns.Error() {
+		if _, err := remote.Run(t.Context(), path, remote.Request{}, u); err != nil && err.Error() == errNoRuns.Error() {
 			break
 		}
 	}
@@ -215,13 +216,13 @@ func TestFlood(t *testing.T) {
 }
 
 // reach returns a client whose call the server has answered.
-func reach(t *testing.T, path string) (*Client, error) {
+func reach(t *testing.T, path string) (*remote.Client, error) {
 	t.Helper()
-	c, err := Dial(path, nil)
+	c, err := remote.Dial(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Call(t.Context(), callCancel, cancelCall{}, nil); err != nil {
+	if _, err := c.Call(t.Context(), remote.CallCancel, remote.CancelCall{}, nil); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -231,18 +232,18 @@ func reach(t *testing.T, path string) (*Client, error) {
 // TestOneRun: a connection is for one run.
 func TestOneRun(t *testing.T) {
 	path, _ := startServer(t, &Server{})
-	c, err := Dial(path, nil)
+	c, err := remote.Dial(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for _, want := range []string{errNoRuns.Error(), "a connection is for one run"} {
-		request, err := privsep.Memory("request", Request{})
+		request, err := privsep.Memory("request", remote.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o outcome
-		if _, err := c.Call(t.Context(), callRun, none{}, &o, request); err != nil || o.Unbegun == nil || o.Unbegun.Text != want {
+		var o remote.Outcome
+		if _, err := c.Call(t.Context(), remote.CallRun, remote.None{}, &o, request); err != nil || o.Unbegun == nil || o.Unbegun.Text != want {
 			t.Errorf("%+v, %v, want %q", o, err, want)
 		}
 		request.Close()
@@ -264,14 +265,14 @@ func TestFirstCall(t *testing.T) {
 	if n, err := silent.Read(make([]byte, 1)); n > 0 { // it returns when the connection has ended
 		t.Errorf("a silent client got %d bytes: %v", n, err)
 	}
-	c, err := Dial(path, nil)
+	c, err := remote.Dial(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	expire := <-expired
 	for range 2 {
-		if _, err := c.Call(t.Context(), callCancel, cancelCall{}, nil); err != nil {
+		if _, err := c.Call(t.Context(), remote.CallCancel, remote.CancelCall{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		expire()
@@ -345,7 +346,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("the argument %q", arg)
 			}
 		}
-		_, _ = r.variables()
+		_, _ = variables(r)
 		_ = (&run.Options{}).WithinDefaults(r.Source)
 	})
 }

@@ -12,44 +12,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/service/remote"
 )
-
-// DefaultSocket is where the service listens.
-const DefaultSocket = "/run/custody/custody.sock"
-
-// SocketEnv names the socket that clients use in place of DefaultSocket; "none": they use no service.
-const SocketEnv = "CUSTODY_SOCKET"
-
-// Socket returns the path of the service's socket, "" if commands are to be carried out without the service: $CUSTODY_SOCKET, else
-// DefaultSocket if it exists and no other state is chosen with $CUSTODY_HOME.
-func Socket(getenv func(string) string) string {
-	switch path := getenv(SocketEnv); {
-	case path == "none":
-		return ""
-	case path != "":
-		return path
-	case getenv("CUSTODY_HOME") != "":
-		return ""
-	}
-	if _, err := os.Stat(DefaultSocket); err != nil {
-		return ""
-	}
-	return DefaultSocket
-}
-
-// NotServed means that an ordinary user has called a command that needs the host's state, on a host with a service, which does not carry
-// it out.
-type NotServed struct{ Command string }
-
-// Error implements error.
-func (e *NotServed) Error() string {
-	return e.Command + " needs the state of this host, and the service does not carry it out for its users"
-}
-
-// Hint returns what to do about it.
-func (e *NotServed) Hint() string {
-	return "have an administrator call it as root; with " + SocketEnv + "=none it uses a state of your own in place of the host's"
-}
 
 // Listen listens at path, which the members of a group can connect to. It replaces the file of a server that has ended. If systemd
 // passes a socket to this process, it listens on that one; path is then empty or the same.
@@ -61,7 +25,7 @@ func Listen(ctx context.Context, getenv func(string) string, path, group string)
 	if err != nil {
 		return nil, err
 	}
-	if path == DefaultSocket { // its directory may have been made for root only
+	if path == remote.DefaultSocket { // its directory may have been made for root only
 		if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 			return nil, err
 		}
@@ -75,7 +39,7 @@ func Listen(ctx context.Context, getenv func(string) string, path, group string)
 func groupID(name string) (int, error) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, &Failure{fmt.Sprintf("the group of the service's socket: %v", err), "make it with groupadd --system " + name + ", or name another with --group"}
+		return 0, &remote.Failure{Text: fmt.Sprintf("the group of the service's socket: %v", err), Advice: "make it with groupadd --system " + name + ", or name another with --group"}
 	}
 	return strconv.Atoi(g.Gid)
 }

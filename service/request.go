@@ -8,50 +8,31 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
-// Request is what a client asks for: the flags of `custody run`, and the project's file.
-type Request struct {
-	Source    run.Source
-	Command   audit.Texts
-	Secrets   []string
-	Env       audit.Texts // NAME=VALUE
-	Template  string
-	Isolation string
-	Cold      bool
-	Workdir   string // directories of the client; empty: none
-	Out       string
-	Quiet     bool // no messages about progress
-	JSON      bool // records in place of output
-}
-
-// maxRequest bounds a request in bytes, maxPath a path in it.
-const (
-	maxRequest = 4 << 20
-	maxPath    = 4096
-)
+// maxPath bounds a path in a request, in bytes.
+const maxPath = 4096
 
 // readRequest returns the request in the only file of a call.
-func readRequest(files []*os.File) (r Request, err error) {
+func readRequest(files []*os.File) (r remote.Request, err error) {
 	if len(files) != 1 {
 		for _, f := range files {
 			f.Close()
 		}
 		return r, fmt.Errorf("the call has %d descriptors", len(files))
 	}
-	if err := privsep.FromMemoryUpTo(maxRequest, files[0], &r); err != nil {
+	if err := privsep.FromMemoryUpTo(remote.MaxRequest, files[0], &r); err != nil {
 		return r, fmt.Errorf("the request: %w", err)
 	}
-	return r, r.check()
+	return r, check(r)
 }
 
 // check returns an error for what no client sends.
-func (r *Request) check() error {
+func check(r remote.Request) error {
 	if p := r.Source.Project; p != nil && !project.ValidName(*p) {
 		return fmt.Errorf("%.80q cannot be the name of a project", *p)
 	}
@@ -79,6 +60,6 @@ func checkPath(path string) error {
 }
 
 // variables returns the plain variables, which are checked again.
-func (r *Request) variables() ([]project.Variable, error) {
+func variables(r remote.Request) ([]project.Variable, error) {
 	return project.ParseVariables(r.Env, func(string) (string, bool) { return "", false })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // session serves one client. Its run is cancelled when the connection ends.
@@ -45,10 +46,10 @@ func newSession(s *Server, p privsep.Peer) *session {
 // handlers returns the calls of a client.
 func (s *session) handlers() map[string]privsep.Handler {
 	all := map[string]privsep.Handler{
-		callRun:    s.run,
-		callSignal: privsep.Handle(s.signal),
-		callResize: privsep.Handle(s.resize),
-		callCancel: privsep.Handle(s.cancelled),
+		remote.CallRun:    s.run,
+		remote.CallSignal: privsep.Handle(s.signal),
+		remote.CallResize: privsep.Handle(s.resize),
+		remote.CallCancel: privsep.Handle(s.cancelled),
 	}
 	if s.server.Calls != nil {
 		maps.Copy(all, s.server.Calls(s.peer, func() *privsep.Conn { return s.conn }))
@@ -100,7 +101,7 @@ func (s *session) begin(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, errors.New("a connection is for one run")
 	case !s.server.runs.add(s.peer.UID):
 		s.server.Meter.Refuse(tooManyRuns)
-		return nil, nil, &Failure{"the service carries out as many runs as it may, in all or for you", "try again when one of them has ended"}
+		return nil, nil, &remote.Failure{Text: "the service carries out as many runs as it may, in all or for you", Advice: "try again when one of them has ended"}
 	}
 	s.ran, s.running = true, true
 	ctx, s.cancel = context.WithCancelCause(ctx)
@@ -143,7 +144,7 @@ func (s *session) run(ctx context.Context, _ []byte, files []*os.File) (any, []*
 }
 
 // carryOut carries out a run. The caller closes the job, if there is one.
-func (s *session) carryOut(ctx context.Context, r Request) (*run.Job, run.Result, error) {
+func (s *session) carryOut(ctx context.Context, r remote.Request) (*run.Job, run.Result, error) {
 	u := &caller{conn: s.conn, ctx: ctx}
 	h, err := s.server.Open()
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *session) carryOut(ctx context.Context, r Request) (*run.Job, run.Result
 }
 
 // options returns the options of a run.
-func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, err error) {
+func (s *session) options(h *host.Host, u *caller, r remote.Request) (o run.Options, err error) {
 	o = run.Options{
 		Home: h, Command: r.Command, Secrets: r.Secrets, Template: r.Template, Isolation: r.Isolation, Cold: r.Cold, Version: s.server.Version, User: s.peer.UID, Vetted: true,
 		Notice: u.notice, Problem: u.problem, Meters: s.server.Meters,
@@ -189,7 +190,7 @@ func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, er
 	if origin := o.Origin(); origin != "" && !r.Quiet {
 		u.notice(origin)
 	}
-	if o.Env, err = r.variables(); err != nil {
+	if o.Env, err = variables(r); err != nil {
 		return o, err
 	}
 	warnings, err := o.Warnings()
@@ -206,15 +207,15 @@ func (s *session) options(h *host.Host, u *caller, r Request) (o run.Options, er
 // passed are the signals that a client passes to the commands of its run.
 var passed = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-func (s *session) signal(_ context.Context, c signalCall) (any, []*os.File, error) {
+func (s *session) signal(_ context.Context, c remote.SignalCall) (any, []*os.File, error) {
 	if !slices.Contains(passed, c.Signal) {
 		return nil, nil, fmt.Errorf("signal %d is not passed on", c.Signal)
 	}
-	return none{}, nil, offer(s.signals, c.Signal)
+	return remote.None{}, nil, offer(s.signals, c.Signal)
 }
 
 func (s *session) resize(_ context.Context, size channel.Winsize) (any, []*os.File, error) {
-	return none{}, nil, offer(s.resizes, size)
+	return remote.None{}, nil, offer(s.resizes, size)
 }
 
 // offer passes on what is taken in time.
@@ -230,13 +231,13 @@ func offer[T any](to chan<- T, v T) error {
 // maxReason bounds the reason of a cancellation, which the record contains.
 const maxReason = 200
 
-func (s *session) cancelled(_ context.Context, c cancelCall) (any, []*os.File, error) {
+func (s *session) cancelled(_ context.Context, c remote.CancelCall) (any, []*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cancel != nil {
 		s.cancel(&cancellation{strings.ToValidUTF8(c.Reason[:min(len(c.Reason), maxReason)], "?")})
 	}
-	return none{}, nil, nil
+	return remote.None{}, nil, nil
 }
 
 // cancellation is why a run was cancelled.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // activated returns a call of custody serve that inherits sockets, as systemd starts it: descriptor 3 is the first one. The environment names
@@ -76,7 +76,7 @@ func TestActivated(t *testing.T) {
 	if err := os.Mkdir(user.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	user.env, user.launch = []string{service.SocketEnv + "=" + path}, as(someone, someone)
+	user.env, user.launch = []string{remote.SocketEnv + "=" + path}, as(someone, someone)
 	if said := user.must(0, "run", "-q", "--", "echo", "hi"); said.stdout != "hi\n" {
 		t.Errorf("it prints %q", said.stdout)
 	}

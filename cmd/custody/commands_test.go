@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/sampleruns"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 	"github.com/custody-project/custody/store"
 )
 
@@ -39,7 +39,7 @@ func newServedRecords(t *testing.T) (s *served, runs []string) {
 	s = &served{admin: &door{T: t, home: home, bin: bin, dir: work}}
 	user := *s.admin
 	s.user = &user
-	s.user.env = []string{service.SocketEnv + "=" + filepath.Join(dir, "custody.sock")}
+	s.user.env = []string{remote.SocketEnv + "=" + filepath.Join(dir, "custody.sock")}
 	s.user.launch = as(someone, someone)
 	s.start()
 	return s, runs

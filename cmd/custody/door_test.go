@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ const templatesEnv = "CUSTODY_TEST_TEMPLATES"
 // programsEnv names a directory with both programs; without it they are built.
 const programsEnv = "CUSTODY_TEST_BIN"
 
-// binaries builds both programs, once, as the Makefile does, and returns their directory.
+// binaries builds the programs, once, as the Makefile does, and returns their directory.
 var binaries = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(programsEnv); dir != "" {
 		return dir, nil
@@ -39,7 +40,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // a test calls them as no one
 		return dir, err
 	}
-	for _, name := range []string{"custody", "custody-guest"} {
+	for _, name := range []string{"custody", "custody-client", "custody-guest"} {
 		build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), "../"+name)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -101,10 +102,11 @@ func firecrackerSettings(require string) string {
 // door is a user who runs the program.
 type door struct {
 	*testing.T
-	home string
-	bin  string
-	dir  string   // where commands are given; custody.yaml is looked for there
-	env  []string // beside PATH, HOME and CUSTODY_HOME
+	home    string
+	bin     string
+	program string   // "": custody
+	dir     string   // where commands are given; custody.yaml is looked for there
+	env     []string // beside PATH, HOME and CUSTODY_HOME
 	// launch starts a program where the user is; nil: here.
 	launch func(*exec.Cmd) error
 	tier   string   // that all runs require; "": none
@@ -128,7 +130,7 @@ func (d *door) command(args ...string) *exec.Cmd {
 	if len(args) > 0 && args[0] == "run" && !d.asks {
 		args = slices.Insert(slices.Clone(args), 1, "--trust") // the test has written the file itself
 	}
-	cmd := exec.Command(filepath.Join(d.bin, "custody"), args...)
+	cmd := exec.Command(filepath.Join(d.bin, cmp.Or(d.program, "custody")), args...)
 	cmd.Dir = d.dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "CUSTODY_HOME=" + d.home, "LANG=C.UTF-8"}, d.env...)
 	return cmd

@@ -10,7 +10,7 @@ import (
 // TestLinked: no program that is delivered has a test's server or helper in it. A dependency may import package testing.
 func TestLinked(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("go", "list", "-deps", ".", "../custody-guest").Output()
+	out, err := exec.Command("go", "list", "-deps", ".", "../custody-client", "../custody-guest").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	_ "time/tzdata" // zones by name, on hosts without a time zone database
 
-	"github.com/alecthomas/kong"
-
 	"github.com/custody-project/custody/client/commands"
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/egress"
@@ -27,7 +25,8 @@ import (
 	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/run"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/run/line"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // cli is the command line. Each command's Run gets the app.
@@ -76,13 +75,8 @@ type cli struct {
 	Man        manCmd        `cmd:"" group:"host" help:"Print the manual page, for man(1)."`
 }
 
-// runCLI is the command line of `custody run`: to parse it alone takes a fraction of the time.
-type runCLI struct {
-	Run runCmd `cmd:"" group:"run" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
-
-	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
-	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"The store of runs: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
-}
+// runCLI is the command line of `custody run`.
+type runCLI = line.CLI[runCmd]
 
 // app is shared by the commands: their input and output, and the location of the state.
 type app struct {
@@ -111,27 +105,27 @@ func (a *app) env() *command.Env {
 
 // dir returns the directory of the host's state, which ordinary users cannot open where it is a service's.
 func (a *app) dir() (string, error) {
-	if os.Geteuid() != 0 && service.Socket(os.Getenv) != "" {
-		return "", &service.NotServed{Command: a.command}
+	if os.Geteuid() != 0 && remote.Socket(os.Getenv) != "" {
+		return "", &remote.NotServed{Command: a.command}
 	}
 	return host.Dir()
 }
 
 // perform executes a command, or has the service execute it.
 func (a *app) perform(c command.Command) error {
-	socket := service.Socket(os.Getenv)
+	socket := remote.Socket(os.Getenv)
 	switch {
 	case socket == "":
 		return c.Execute(a.ctx, a.env())
 	case a.store != "":
-		return command.Usage(errors.New("--store: the service uses the store of its host; " + service.SocketEnv + "=none does without the service"))
+		return command.Usage(errors.New("--store: the service uses the store of its host; " + remote.SocketEnv + "=none does without the service"))
 	}
 	return command.Client{Socket: socket, Env: a.env()}.Execute(a.ctx, c)
 }
 
 // knownKeys returns the public keys that the host knows.
 func (a *app) knownKeys() (host.PublicKeys, error) {
-	if socket := service.Socket(os.Getenv); socket != "" {
+	if socket := remote.Socket(os.Getenv); socket != "" {
 		return command.Client{Socket: socket, Env: a.env()}.KnownKeys(a.ctx)
 	}
 	return a.env().KnownKeys()

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 )
 
 type policySetCmd struct {
@@ -31,7 +31,7 @@ func (c policySetCmd) Run(a *app) error {
 		return err
 	}
 	set := command.SetPolicy{Name: c.Name, File: c.File, Text: file}
-	if service.Socket(os.Getenv) != "" {
+	if remote.Socket(os.Getenv) != "" {
 		if c.Trust {
 			return command.Usage(errNoTrust)
 		}

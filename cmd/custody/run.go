@@ -8,26 +8,21 @@ import (
 	"os"
 	"runtime/debug"
 
-	"golang.org/x/term"
-
 	"github.com/custody-project/custody/client/commands"
 	"github.com/custody-project/custody/command"
-	"github.com/custody-project/custody/doctor/remedy"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/run/line"
+	"github.com/custody-project/custody/service/remote"
 )
 
-type runCmd struct {
-	commands.RunCmd
-	Workdir string `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, except files that its .custodyignore names. Links are not followed."`
-	Out     string `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
-	Trust   bool   `help:"Accept the project file's requests without asking."`
-	Cold    bool   `help:"Boot the VM instead of restoring its snapshot."`
-	Metrics string `placeholder:"ADDRESS" help:"Serve Prometheus metrics at this address during the run."`
-	JSON    bool   `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
+// runCmd is a run with or without the service.
+type runCmd struct{ line.Flags }
+
+// program is what the command line uses of this process.
+func (a *app) program() line.Program {
+	return line.Program{Messages: a.Messages, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, OpenFiles: run.OpenFiles}
 }
 
 func (c runCmd) Run(a *app) error {
@@ -37,7 +32,7 @@ func (c runCmd) Run(a *app) error {
 	case c.Session != "" || c.Detach:
 		return command.Usage(errors.New("--session and -d are for a service: give --host, or set CUSTODY_URL"))
 	}
-	if socket := service.Socket(os.Getenv); socket != "" {
+	if socket := remote.Socket(os.Getenv); socket != "" {
 		return c.remote(a, socket)
 	}
 	if err := run.RequireHost(); err != nil {
@@ -73,7 +68,7 @@ func (c runCmd) Run(a *app) error {
 	if err := run.Prune(a.ctx, o.Home); err != nil {
 		a.Say(err.Error())
 	}
-	return c.finish(a, res)
+	return exitCode(c.Finish(a.program(), res))
 }
 
 // elsewhere runs the command on the service of --host.
@@ -92,45 +87,22 @@ func (c runCmd) remote(a *app, socket string) error {
 	case c.Metrics != "":
 		return command.Usage(errors.New("--metrics: the service has its own metrics"))
 	}
-	r := service.Request{Command: commands.Given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out, Quiet: c.Quiet, JSON: c.JSON}
-	var err error
-	if r.Source, err = run.ReadSource(a.ctx, c.Project, c.Policy); err != nil {
-		return err
-	}
-	env, err := project.ParseVariables(c.Env, os.LookupEnv)
+	r, err := c.Request(a.ctx)
 	if err != nil {
 		return err
 	}
-	for _, v := range env {
-		r.Env = append(r.Env, v.String())
-	}
-	res, err := service.Run(a.ctx, socket, r, service.User{Notice: a.Say, Progress: a.Say, Problem: a.Complain, Attach: c.attach(a), Records: a.stdout})
+	code, err := c.Ask(a.ctx, socket, r, a.program())
 	if err != nil {
 		return err
 	}
-	return c.finish(a, res)
-}
-
-// attach returns a function that connects the caller's terminal to the run's steps.
-func (c runCmd) attach(a *app) func() (run.Console, func()) {
-	return func() (run.Console, func()) {
-		t := console.TakeTerminal(a.stdin, c.TTY)
-		out := run.Console{
-			Stdin: t.In, Stdout: a.stdout, Stderr: a.stderr, Live: term.IsTerminal(int(os.Stdout.Fd())),
-			Window: t.Window, Term: os.Getenv("TERM"), Signals: t.Signals, Resizes: t.Resizes,
-		}
-		if c.JSON {
-			out.Stdout, out.Stderr = nil, nil
-		}
-		return out, t.Restore
-	}
+	return exitCode(code)
 }
 
 // options reads the project file and returns the options of the run.
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
 		Command: commands.Given(c.Command), Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
-		Version: version(), User: host.Caller(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
+		Version: version(), User: host.Caller(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.Attach(a.program()), Notice: a.Say, Problem: a.Complain,
 	}
 	if !c.Quiet {
 		o.Progress = a.Say
@@ -160,23 +132,6 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	a.env().Warn(warnings)
 	o.Templates, err = run.Templates(o.Home, a.Writer())
 	return o, err
-}
-
-// finish tells the user how the run ended.
-func (c runCmd) finish(a *app, res run.Result) error {
-	if res.Late != nil {
-		a.Say(run.LateNotice(res.Late))
-		if h := remedy.Of(res.Late); h != "" {
-			a.Say("hint: " + h)
-		}
-	}
-	if !c.Quiet {
-		a.Say(fmt.Sprintf("run %s (%s): custody timeline %s", res.ID, res.Tier, res.ID))
-	}
-	if res.Err != nil {
-		a.Complain(res.Err)
-	}
-	return exitCode(res.ExitCode)
 }
 
 // panicked ends the program after a panic of its main goroutine, whose text may quote a secret value.

@@ -14,7 +14,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 )
 
 // someone is an ordinary user, whose group is that of the service's socket.
@@ -59,8 +59,8 @@ func unserved(t *testing.T, admin *door, dir string) *served {
 	if err := os.Chown(s.user.dir, someone, someone); err != nil {
 		t.Fatal(err)
 	}
-	s.user.env = []string{service.SocketEnv + "=" + socket}
-	s.user.launch = as(someone, someone)
+	s.user.env = []string{remote.SocketEnv + "=" + socket}
+	s.user.launch, s.user.program = as(someone, someone), "custody-client"
 	return s
 }
 
@@ -90,7 +90,7 @@ func as(uid, gid uint32) func(*exec.Cmd) error {
 }
 
 // socket returns the path of the service's socket.
-func (s *served) socket() string { return strings.TrimPrefix(s.user.env[0], service.SocketEnv+"=") }
+func (s *served) socket() string { return strings.TrimPrefix(s.user.env[0], remote.SocketEnv+"=") }
 
 // start starts the service.
 func (s *served) start() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/sandbox"
@@ -19,9 +20,6 @@ import (
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
 )
-
-// hinter is an error that has its own remedy.
-type hinter interface{ Hint() string }
 
 var remedies = []struct {
 	err    error
@@ -49,15 +47,11 @@ const notAllowed = "the files belong to another user: run it as the user who own
 
 // Of returns what the user can do about an error, or "" if nothing is known.
 func Of(err error) string {
-	var h hinter
-	if errors.As(err, &h) && h.Hint() != "" {
-		return h.Hint()
+	if _, hint := console.Describe(err); hint != "" {
+		return hint
 	}
 	if p := new(project.Error); errors.As(err, &p) {
 		return p.Hint
-	}
-	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, unix.ENOSPC) && (p.Path == os.Stdout.Name() || p.Path == os.Stderr.Name()) {
-		return "free space for " + p.Path + ": the output is not complete"
 	}
 	for _, known := range remedies {
 		if errors.Is(err, known.err) {

@@ -20,6 +20,7 @@ import (
 	"github.com/custody-project/custody/metrics/hostmetrics"
 	"github.com/custody-project/custody/pool"
 	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/service/remote"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
 )
@@ -220,8 +221,8 @@ func TestService(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ask := func(r service.Request) {
-		if _, err := service.Run(t.Context(), socket, r, service.User{}); err == nil {
+	ask := func(r remote.Request) {
+		if _, err := remote.Run(t.Context(), socket, r, remote.User{}); err == nil {
 			t.Error("a run began")
 		}
 	}
@@ -230,8 +231,8 @@ func TestService(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	ask(service.Request{Command: []string{"true"}})
-	ask(service.Request{Command: []string{"\x00"}})
+	ask(remote.Request{Command: []string{"true"}})
+	ask(remote.Request{Command: []string{"\x00"}})
 	want(t, scraped(t, address), `custody_service_runs_total{result="not_begun"} 1`, `custody_service_runs_total{result="succeeded"} 0`,
 		`custody_service_refused_total{reason="request"} 1`, `custody_service_refused_total{reason="protocol"} 0`)
 	reaches(`custody_service_connections 0`)

@@ -1,4 +1,4 @@
-package service
+package remote
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/run/caller"
 )
 
 // attachment connects the client's console to the run's pipes. Its handlers are called by the server.
@@ -36,21 +36,21 @@ func (a *attachment) handlers(c *privsep.Conn) map[string]privsep.Handler {
 			if do != nil {
 				do(t)
 			}
-			return none{}, nil, nil
+			return None{}, nil, nil
 		})
 	}
 	return map[string]privsep.Handler{
-		callNotice: text(a.user.Notice), callProgress: text(a.user.Progress),
-		callProblem: privsep.Handle(func(_ context.Context, f Failure) (any, []*os.File, error) {
+		CallNotice: text(a.user.Notice), CallProgress: text(a.user.Progress),
+		CallProblem: privsep.Handle(func(_ context.Context, f Failure) (any, []*os.File, error) {
 			a.user.Problem(&f)
-			return none{}, nil, nil
+			return None{}, nil, nil
 		}),
-		callAttach: a.attach,
-		callDetach: privsep.Handle(func(context.Context, none) (any, []*os.File, error) {
+		CallAttach: a.attach,
+		CallDetach: privsep.Handle(func(context.Context, None) (any, []*os.File, error) {
 			a.end()
-			return none{}, nil, nil
+			return None{}, nil, nil
 		}),
-		callRecords: a.records,
+		CallRecords: a.records,
 	}
 }
 
@@ -62,7 +62,7 @@ func (a *attachment) attach(_ context.Context, _ []byte, files []*os.File) (any,
 		closeAll(files)
 		return nil, nil, errors.New("a run is attached once, with three descriptors")
 	}
-	var console run.Console
+	var console caller.Console
 	console, a.restore = a.user.Attach()
 	a.begun, a.stdin = true, files[0]
 	if console.Stdin == nil {
@@ -79,7 +79,7 @@ func (a *attachment) attach(_ context.Context, _ []byte, files []*os.File) (any,
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(context.Background())
 	a.passing.Go(func() { a.forward(ctx, console) })
-	return attached{console.Window, console.Term, console.Live}, nil, nil
+	return Attached{console.Window, console.Term, console.Live}, nil, nil
 }
 
 // pass copies output. When it cannot be written, the pipe is closed, so that the command notices.
@@ -92,13 +92,13 @@ func pass(from *os.File, to io.Writer) {
 }
 
 // forward passes signals and sizes of the terminal on. What the server does not take is lost, as in the kernel.
-func (a *attachment) forward(ctx context.Context, c run.Console) {
+func (a *attachment) forward(ctx context.Context, c caller.Console) {
 	for {
 		select {
 		case sig := <-c.Signals:
-			_, _ = a.conn.Call(ctx, callSignal, signalCall{sig}, nil)
+			_, _ = a.conn.Call(ctx, CallSignal, SignalCall{sig}, nil)
 		case size := <-c.Resizes:
-			_, _ = a.conn.Call(ctx, callResize, size, nil)
+			_, _ = a.conn.Call(ctx, CallResize, size, nil)
 		case <-ctx.Done():
 			return
 		}
@@ -129,7 +129,7 @@ func (a *attachment) records(_ context.Context, _ []byte, files []*os.File) (any
 		return nil, nil, errors.New("no records were asked for")
 	}
 	_, err := io.Copy(a.user.Records, files[0])
-	return none{}, nil, err
+	return None{}, nil, err
 }
 
 func closeAll(files []*os.File) {

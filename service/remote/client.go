@@ -1,4 +1,4 @@
-package service
+package remote
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/run/caller"
 )
 
 // Client is a connection to the service.
@@ -70,47 +70,51 @@ type User struct {
 	Notice, Progress func(string)
 	Problem          func(error)
 	// Attach is called before the first step, its second result after the last.
-	Attach func() (run.Console, func())
+	Attach func() (caller.Console, func())
 	// Records gets the run's records, if the request asks for them.
 	Records io.Writer
+	// OpenFiles opens the directories of the request, as run.OpenFiles does; nil: the request has none. Describe returns the text of its error,
+	// and what to do about it.
+	OpenFiles func(ctx context.Context, s caller.FileSpec, notice func(string)) (caller.Files, error)
+	Describe  func(error) (text, hint string)
 }
 
 // Run carries out a run through the service at path. An error means that no run began, or that the service has gone. If ctx is done,
 // the run is cancelled.
-func Run(ctx context.Context, path string, r Request, u User) (run.Result, error) {
+func Run(ctx context.Context, path string, r Request, u User) (caller.Result, error) {
 	var err error
 	if r.Source.File != "" {
 		if r.Source.File, err = filepath.Abs(r.Source.File); err != nil {
-			return run.Result{}, err
+			return caller.Result{}, err
 		}
 	}
 	request, err := privsep.Memory("request", r)
 	if err != nil {
-		return run.Result{}, err
+		return caller.Result{}, err
 	}
 	defer request.Close()
-	if info, err := request.Stat(); err != nil || info.Size() > maxRequest {
-		return run.Result{}, errors.Join(err, fmt.Errorf("the command and the project's file are larger than the %d MiB that the service takes", maxRequest>>20))
+	if info, err := request.Stat(); err != nil || info.Size() > MaxRequest {
+		return caller.Result{}, errors.Join(err, fmt.Errorf("the command and the project's file are larger than the %d MiB that the service takes", MaxRequest>>20))
 	}
-	a, files := &attachment{user: u}, &copying{workdir: r.Workdir, out: r.Out, notice: u.Notice}
+	a, files := &attachment{user: u}, &copying{workdir: r.Workdir, out: r.Out, user: u}
 	c, err := Dial(path, func(c *privsep.Conn) map[string]privsep.Handler {
 		all := a.handlers(c)
 		maps.Copy(all, files.handlers())
 		return all
 	})
 	if err != nil {
-		return run.Result{}, err
+		return caller.Result{}, err
 	}
 	stop := context.AfterFunc(ctx, func() {
-		_, _ = c.Call(context.Background(), callCancel, cancelCall{context.Cause(ctx).Error()}, nil)
+		_, _ = c.Call(context.Background(), CallCancel, CancelCall{context.Cause(ctx).Error()}, nil)
 	})
 	defer stop()
-	var o outcome
-	_, err = c.Call(context.WithoutCancel(ctx), callRun, none{}, &o, request)
+	var o Outcome
+	_, err = c.Call(context.WithoutCancel(ctx), CallRun, None{}, &o, request)
 	closed := errors.Join(c.Close(), files.close())
 	begun := a.end()
 	if err != nil {
-		return run.Result{}, errors.Join(c.lost(err, begun), closed)
+		return caller.Result{}, errors.Join(c.lost(err, begun), closed)
 	}
 	if closed != nil {
 		u.Problem(closed)
