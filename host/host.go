@@ -23,6 +23,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -225,6 +226,15 @@ func (h *Host) Store(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	return remembering{st, h}, nil
+}
+
+// HoldStore keeps the store open until the caller closes it, if it is SQLite on this host. The last process that closes it moves SQLite's
+// write-ahead log into the database: while it is held, no run's end waits for that.
+func (h *Host) HoldStore(ctx context.Context) (io.Closer, error) {
+	if !h.config.localStore() {
+		return io.NopCloser(nil), nil
+	}
+	return h.Store(ctx)
 }
 
 // ErrElsewhere reports that host.yaml names a transport but not the store behind it.

@@ -64,7 +64,8 @@ type Run struct {
 	toTail         signal // set when records have become durable
 	shipping       sync.WaitGroup
 	stopShip       context.CancelFunc
-	shipped        error // set before shipping ends
+	shipped        error        // set before shipping ends
+	manifests      *manifestLog // of shipping, until Release; set before shipping ends
 }
 
 // Begin creates the log of a new run. While the disk is full, it calls OnStall
@@ -233,7 +234,7 @@ func (r *Run) ship(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.close(keep)) }()
+	r.manifests = log
 	logged := r.host.Shipping().logManifests(keep, log, r.follower(r.toLog), false, ctx.Done())
 	bounded, cancel := r.bounded(ctx)
 	defer cancel()
@@ -303,10 +304,24 @@ func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (sto
 	}
 }
 
-// Close closes the log with its closing manifest and waits until the store has
-// everything. If a worker writes the log, it must have ended. It returns an error of the store separately, because the record is then complete all the same. It waits for a key
-// that cannot sign as long as RunOptions states; after that, the next process that can sign closes the log.
+// Close is End and Release.
 func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
+	record, store = r.End(ctx, closing)
+	return record, errors.Join(store, r.Release())
+}
+
+// Release closes the host's log of manifests, after End. All that End has added to it is durable before.
+func (r *Run) Release() error {
+	if r.manifests == nil {
+		return nil
+	}
+	return r.manifests.close(context.Background())
+}
+
+// End closes the log with its closing manifest and waits until the store has everything, and a checkpoint covers it. If a worker writes the
+// log, it must have ended. It returns an error of the store separately, because the record is then complete all the same. It waits for a key
+// that cannot sign as long as RunOptions states; after that, the next process that can sign closes the log. The caller releases the Run.
+func (r *Run) End(ctx context.Context, closing wal.Closing) (record, store error) {
 	if r.log != nil {
 		record = r.watch.Close(ctx, r.log, closing)
 	}

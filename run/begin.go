@@ -97,7 +97,7 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle) (Result, erro
 	if ended.Status == audit.StatusInterrupted {
 		closing = wal.Interrupted
 	}
-	recordErr, storeErr := j.record.Close(keep, closing)
+	recordErr, storeErr := j.record.End(keep, closing)
 	if err != nil {
 		return Result{}, errors.Join(err, recordErr)
 	}

@@ -202,8 +202,11 @@ func (j *Job) prepareRecord(ctx context.Context) error {
 // Close releases what Prepare opened, and waits for messages that are being delivered.
 func (j *Job) Close() error {
 	var err error
+	if j.record != nil {
+		err = j.record.Release()
+	}
 	if j.sandbox != nil {
-		err = j.sandbox.Close()
+		err = errors.Join(err, j.sandbox.Close())
 	}
 	if j.files != nil {
 		err = errors.Join(err, j.files.Close())

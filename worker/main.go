@@ -40,9 +40,7 @@ func Main(ctx context.Context) error {
 	go func() { running <- host.Run(context.WithoutCancel(ctx)) }()
 	err = i.wait(ctx)
 	host.Close()
-	err = errors.Join(err, <-running)
-	i.ahead.Wait()
-	return err
+	return errors.Join(err, <-running)
 }
 
 // wait waits for a run and carries it out. It returns an error if the machine of a warm worker dies before.

@@ -65,7 +65,6 @@ type idle struct {
 	host   *privsep.Conn // set before the first call comes
 	given  assigned
 	warmed chan *warm // has an element when the worker is warm
-	ahead  sync.WaitGroup
 
 	mu   sync.Mutex // guards the fields below
 	once bool       // Warm was called
@@ -89,14 +88,10 @@ func (i *idle) handlers() map[string]privsep.Handler {
 		if w == nil {
 			return nil, nil, errors.New("the worker is not warm")
 		}
-		defer i.expect()
 		return none{}, nil, w.sandbox.Check(ctx)
 	})
 	return handlers
 }
-
-// expect compiles the rules of secrets, which takes longer than a check, because a run follows. Before that they would only use memory.
-func (i *idle) expect() { i.ahead.Go(func() { _, _ = pattern.New() }) }
 
 func (i *idle) current() *warm {
 	i.mu.Lock()
@@ -115,6 +110,9 @@ func (i *idle) heat(ctx context.Context, m Machine, files []*os.File) error {
 	}
 	w, err := newWarm(ctx, i.host, m, files)
 	if err != nil {
+		return err
+	}
+	if _, err := pattern.New(); err != nil { // no run waits for the rules of secrets, which take 1 MB
 		return err
 	}
 	debug.FreeOSMemory() // what the start needed

@@ -94,6 +94,11 @@ func (c serveCmd) Run(a *app) error {
 		return errors.Join(err, l.Close(), log.Close())
 	}
 	defer a.Close(meters)
+	held, err := h.HoldStore(a.ctx)
+	if err != nil {
+		return errors.Join(err, l.Close(), log.Close())
+	}
+	defer a.Close(held)
 	commands := &command.Server{Dir: h.Dir, Open: a.opener(), Store: a.store, Tenant: h.Config().Tenant, Access: log, Log: a.Log}
 	users := &service.Server{Open: a.home, Version: version(), Notice: a.Say, Problem: a.Complain, Calls: commands.Handlers}
 	meters.Service(users)
