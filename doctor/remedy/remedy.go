@@ -47,7 +47,7 @@ const notAllowed = "the files belong to another user: run it as the user who own
 
 // Of returns what the user can do about an error, or "" if nothing is known.
 func Of(err error) string {
-	if _, hint := console.Describe(err); hint != "" {
+	if hint := console.Hint(err); hint != "" {
 		return hint
 	}
 	if p := new(project.Error); errors.As(err, &p) {

@@ -25,6 +25,7 @@ func TestOf(t *testing.T) {
 		err  error
 		want string // a part of the remedy; "": there is none
 	}{
+		{"none", nil, ""},
 		{"unknown", errors.New("something"), ""},
 		{"its own", fmt.Errorf("wrapped: %w", ownHint{template.ErrNotFound}), "its own"},
 		{"listed", fmt.Errorf("wrapped: %w", store.ErrNotFound), "custody runs"},
