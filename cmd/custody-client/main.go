@@ -1,5 +1,5 @@
 // Custody-client is the custody of a host with a service. It carries out `custody run` itself, because each run waits for the start of its
-// client, and executes the whole program, which is in the same directory, for all else: other commands, errors in the command line, and flags
+// client, and executes the whole program, which is in the same directory, for the rest: other commands, errors in the command line, and flags
 // that need more than a connection to the service.
 package main
 

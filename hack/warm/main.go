@@ -1,7 +1,7 @@
 // Warm measures the sandboxes of a running service, for bench-service: how long an acquire of a warm sandbox takes, how many sandboxes the
 // pool makes in a second while each is taken at once, and how long a process of a live sandbox takes over the API.
 //
-//	warm HOST-SOCKET PAGE TOKEN N
+//	warm HOST-SOCKET PAGE TOKEN TIER N
 package main
 
 import (
@@ -27,12 +27,12 @@ func main() {
 }
 
 func measure(ctx context.Context, args []string) error {
-	if len(args) != 4 {
-		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN N")
+	if len(args) != 5 {
+		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN TIER N")
 	}
-	n, err := strconv.Atoi(args[3])
+	n, err := strconv.Atoi(args[4])
 	if err != nil || n < 1 {
-		return fmt.Errorf("N is %q", args[3])
+		return fmt.Errorf("N is %q", args[4])
 	}
 	page, err := client.New(args[1], args[2])
 	if err != nil {
@@ -41,14 +41,14 @@ func measure(ctx context.Context, args []string) error {
 	if err := processes(ctx, page, n); err != nil {
 		return fmt.Errorf("processes: %w", err)
 	}
-	if err := acquires(ctx, hostd.NewClient(args[0]), n); err != nil {
+	if err := acquires(ctx, hostd.NewClient(args[0]), args[3], n); err != nil {
 		return fmt.Errorf("acquires: %w", err)
 	}
 	return nil
 }
 
 // acquires takes n warm sandboxes, each as soon as there is one, and gives them back.
-func acquires(ctx context.Context, host *hostd.Client, n int) error {
+func acquires(ctx context.Context, host *hostd.Client, tier string, n int) error {
 	var took []time.Duration
 	began := time.Now()
 	for len(took) < n {
@@ -56,7 +56,7 @@ func acquires(ctx context.Context, host *hostd.Client, n int) error {
 			return err
 		}
 		from := time.Now()
-		cold, err := acquire(ctx, host)
+		cold, err := acquire(ctx, host, tier)
 		if err != nil {
 			return err
 		}
@@ -70,10 +70,10 @@ func acquires(ctx context.Context, host *hostd.Client, n int) error {
 }
 
 // acquire takes a sandbox, and gives it back in the background. cold reports that it was made for the call.
-func acquire(ctx context.Context, host *hostd.Client) (cold bool, err error) {
+func acquire(ctx context.Context, host *hostd.Client, tier string) (cold bool, err error) {
 	l := project.Default().Limits
 	ignore := func(string) {}
-	s, details, err := host.Open(ctx, hostd.Spec{Template: project.Default().Template, CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk},
+	s, details, err := host.Open(ctx, hostd.Spec{Template: project.Default().Template, Tier: tier, CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk},
 		hostd.Events{Notice: ignore, Progress: ignore, Stalled: func(error) {}, Resumed: func() {}})
 	if err != nil {
 		return false, err
