@@ -228,9 +228,9 @@ func (h *Host) Store(ctx context.Context) (store.Store, error) {
 	return remembering{st, h}, nil
 }
 
-// HoldStore keeps the store open until the caller closes it, if it is SQLite on this host. The last process that closes it moves SQLite's
+// HoldStore keeps the store of h open until the caller closes it, if it is SQLite on this host. The last process that closes it moves SQLite's
 // write-ahead log into the database: while it is held, no run's end waits for that.
-func (h *Host) HoldStore(ctx context.Context) (io.Closer, error) {
+func HoldStore(ctx context.Context, h *Host) (io.Closer, error) {
 	if !h.config.localStore() {
 		return io.NopCloser(nil), nil
 	}

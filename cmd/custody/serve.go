@@ -94,7 +94,7 @@ func (c serveCmd) Run(a *app) error {
 		return errors.Join(err, l.Close(), log.Close())
 	}
 	defer a.Close(meters)
-	held, err := h.HoldStore(a.ctx)
+	held, err := host.HoldStore(a.ctx, h)
 	if err != nil {
 		return errors.Join(err, l.Close(), log.Close())
 	}

@@ -1,5 +1,5 @@
 // Warm measures the sandboxes of a running service, for bench-service: how long an acquire of a warm sandbox takes, how many sandboxes the
-// pool makes in a second while each is taken at once, and how long a process of a live sandbox takes over the API.
+// pool makes in a second while each is taken immediately, and how long a process of a live sandbox takes over the API.
 //
 //	warm HOST-SOCKET PAGE TOKEN TIER N
 package main
