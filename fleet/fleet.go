@@ -49,6 +49,8 @@ type Config struct {
 	Idle time.Duration
 	// Keep is how long a sandbox is known after its end; 0: 10 min.
 	Keep time.Duration
+	// Meter counts what happens to the sandboxes; nil: nothing does.
+	Meter Meter
 	// Problem receives errors that no caller gets. nil: they are dropped.
 	Problem func(error)
 }
@@ -93,6 +95,9 @@ func attemptOf(s *Sandbox) key { return key{tenant: s.request.Tenant, name: s.re
 // New returns an empty fleet.
 func New(c Config) *Fleet {
 	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
+	if c.Meter == nil {
+		c.Meter = noMeter{}
+	}
 	if c.Problem == nil {
 		c.Problem = func(error) {}
 	}

@@ -220,3 +220,42 @@ func TestThousandQueued(t *testing.T) {
 		t.Errorf("the 99th percentile is %v with 1,000 queued starts of another tenant, and %v without", beside, alone)
 	}
 }
+
+// counted is a Meter.
+type counted struct {
+	mu      sync.Mutex // guards the fields below
+	waits   int
+	refused []string
+	saved   time.Duration
+}
+
+func (c *counted) Wait(time.Duration)   { c.mu.Lock(); c.waits++; c.mu.Unlock() }
+func (c *counted) Refuse(q string)      { c.mu.Lock(); c.refused = append(c.refused, q); c.mu.Unlock() }
+func (c *counted) Save(d time.Duration) { c.mu.Lock(); c.saved += d; c.mu.Unlock() }
+
+// TestStats: what tenants use, what was refused, and the time that promised sandboxes had no VM are counted.
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counted{}
+		f, end, err := fleet.Open(quota.Config{Host: quota.Host{CPUs: 8, Memory: 8 * gib}, Tenant: quota.Limits{CPUs: 1}, Queue: quota.Bounds{PerTenant: 1}},
+			fleet.Config{Runner: &modelled{}, Idle: time.Hour, Meter: c})
+		check(t, err)
+		defer end()
+		lazy, _, err := f.Create(t.Context(), fleet.Request{Tenant: "acme", Lazy: true})
+		check(t, err)
+		time.Sleep(time.Minute)
+		check(t, lazy.Ready(t.Context()))
+		create(t, f, "acme")
+		_, _, err = f.Create(t.Context(), fleet.Request{Tenant: "acme"})
+		if err == nil {
+			t.Error("a second start waits")
+		}
+		if c.waits != 1 || len(c.refused) != 1 || c.refused[0] != string(quota.Waiting) || c.saved != time.Minute {
+			t.Errorf("%d waits, %v refused, %v saved", c.waits, c.refused, c.saved)
+		}
+		s := f.Stats()
+		if len(s) != 1 || s[0].States[fleet.Live] != 1 || s[0].States[fleet.Queued] != 1 || s[0].Use.CPUs != 1 || s[0].Use.Waiting != 1 || s[0].Limits.CPUs != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

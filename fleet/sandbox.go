@@ -97,6 +97,7 @@ func (s *Sandbox) begin() {
 		defer s.mu.Unlock()
 		if s.state == Promised {
 			s.state = Queued
+			s.fleet.config.Meter.Save(time.Since(s.Created))
 		}
 		close(s.wanted)
 	})
@@ -106,6 +107,9 @@ func (s *Sandbox) begin() {
 func (s *Sandbox) live() {
 	err := s.carryOut()
 	s.mu.Lock()
+	if s.state == Promised {
+		s.fleet.config.Meter.Save(time.Since(s.Created))
+	}
 	s.state = Ended
 	s.err = s.reason(err)
 	s.mu.Unlock()
@@ -179,7 +183,14 @@ func (s *Sandbox) takeTurn() (*quota.Lease, error) {
 			return nil, err
 		}
 	}
-	return s.place.Wait(s.ctx)
+	began := time.Now()
+	lease, err := s.place.Wait(s.ctx)
+	if err != nil {
+		s.fleet.refused(err)
+		return nil, err
+	}
+	s.fleet.config.Meter.Wait(time.Since(began))
+	return lease, nil
 }
 
 // enter takes a place in the queue. It does not block. Only Create and then live call it.
@@ -188,6 +199,7 @@ func (s *Sandbox) enter() error {
 		Tenant: s.request.Tenant, Project: s.terms.Project, CPUs: int64(s.terms.CPUs), Memory: s.terms.Memory,
 	})
 	if err != nil {
+		s.fleet.refused(err)
 		return err
 	}
 	s.mu.Lock()

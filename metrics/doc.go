@@ -6,7 +6,7 @@
 // package's owner registers and unregisters. If several runs of a process register
 // the same labels, the values are added, and of seconds of lag the greatest is used.
 //
-// Labels come from small closed sets, or are names of sinks in the host's
+// Labels come from small closed sets, or are names of sinks or tenants in the host's
 // configuration, at most 64. No run, step, path, host name, URL or secret is ever a label.
 //
 //	custody_build_info{version}                  gauge      1
@@ -40,8 +40,15 @@
 //	custody_service_connections                  gauge      open connections of users of the service
 //	custody_service_runs_total{result}           counter    runs that users asked for
 //	custody_service_refused_total{reason}        counter    connections and requests of users that were refused
+//	custody_sandboxes{tenant,state}              gauge      sandboxes of the API
+//	custody_sandbox_starts_waiting{tenant}       gauge      starts that wait for their turn
+//	custody_sandbox_wait_duration_seconds        histogram  a start's wait for its turn
+//	custody_sandbox_refused_total{quota}         counter    starts that were refused, by the quota that was used up
+//	custody_sandbox_lazy_saved_seconds_total     counter    time for which promised sandboxes had no VM
+//	custody_quota_used{tenant,quota}             gauge      what tenants use of their quotas, in the units of host.yaml; memory in bytes
+//	custody_quota_limit{tenant,quota}            gauge      the quotas of tenants that have a limit
 //
-// Those of a service are there only in custody serve. Those of a pool are there only in a process that has one, and in custody serve, which asks
+// Those of a service, of sandboxes and of quotas are there only in custody serve. Those of a pool are there only in a process that has one, and in custody serve, which asks
 // custody host for them.
 // In addition there are the metrics of the Prometheus client for the process (process_*)
 // and for Go (go_*).

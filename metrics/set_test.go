@@ -85,6 +85,16 @@ func used() *metrics.Set {
 	c.Run("succeeded")
 	c.Run("of a caller's making")
 	c.Refuse("of a caller's making")
+	f := s.Fleet([]string{"cpus", "memory"}, func() []metrics.TenantUse {
+		return []metrics.TenantUse{
+			{Tenant: "acme", States: map[string]int{"live": 2}, Waiting: 3, Used: map[string]int64{"cpus": 4}, Limits: map[string]int64{"cpus": 8}},
+			{States: map[string]int{"ended": 1}, Used: map[string]int64{"cpus": 1}},
+		}
+	})
+	f.Wait(2 * time.Second)
+	f.Refuse("cpus")
+	f.Refuse("of a caller's making")
+	f.Save(time.Minute)
 	return s
 }
 
@@ -106,6 +116,10 @@ func TestValues(t *testing.T) {
 		`custody_lag_seconds{sink="siem",stage="export"} 60`, `custody_lag_segments{sink="siem",stage="export"} 60`,
 		`custody_spool_bytes 1000`, `custody_spool_limit_bytes 5000`,
 		`custody_exported_events_total{sink="siem"} 7`, `custody_export_retries_total{sink="siem"} 1`, `custody_dead_letters_total{sink="siem"} 1`,
+		`custody_sandboxes{state="live",tenant="acme"} 2`, `custody_sandboxes{state="ended",tenant=""} 1`, `custody_sandbox_starts_waiting{tenant="acme"} 3`,
+		`custody_quota_used{quota="cpus",tenant="acme"} 4`, `custody_quota_used{quota="cpus",tenant=""} 1`, `custody_quota_limit{quota="cpus",tenant="acme"} 8`,
+		`custody_sandbox_wait_duration_seconds_sum 2`, `custody_sandbox_lazy_saved_seconds_total 60`,
+		`custody_sandbox_refused_total{quota="cpus"} 1`, `custody_sandbox_refused_total{quota="memory"} 0`, `custody_sandbox_refused_total{quota="other"} 1`,
 		`custody_pool_hits_total 1`, `custody_pool_misses_total{reason="none_warm"} 0`, `custody_pool_misses_total{reason="no_memory"} 1`, `custody_pool_misses_total{reason="other"} 1`,
 		`custody_pool_wait_duration_seconds_count 1`, `custody_pool_refill_duration_seconds_sum 3`, `custody_pool_failures_total 1`,
 		`custody_pool_destroyed_total{cause="used"} 1`, `custody_pool_destroyed_total{cause="died"} 0`, `custody_pool_destroyed_total{cause="other"} 1`,

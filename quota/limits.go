@@ -28,6 +28,31 @@ const (
 	Waiting Quota = "queue"
 )
 
+// Quotas are all quotas of a tenant, in the order of host.yaml, and Waiting.
+func Quotas() []Quota {
+	var all []Quota
+	for _, s := range settings() {
+		all = append(all, s.name)
+	}
+	return append(all, Waiting)
+}
+
+// Used returns what is in use of the quotas that count something.
+func (u Use) Used() map[Quota]int64 {
+	return map[Quota]int64{Sandboxes: u.Sandboxes, CPUs: u.CPUs, Memory: u.Memory, Starts: u.Starts, Tokens: u.Tokens}
+}
+
+// Set returns the limits that are set.
+func (l Limits) Set() map[Quota]int64 {
+	all := map[Quota]int64{}
+	for _, s := range settings() {
+		if v := *s.field(&l); v > 0 {
+			all[s.name] = v
+		}
+	}
+	return all
+}
+
 // Limits are the limits of a tenant or a project. Zero is no limit.
 type Limits struct {
 	Sandboxes int64 // that exist concurrently

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/custody-project/custody/command"
@@ -110,10 +111,14 @@ func (c serveCmd) Run(a *app) error {
 	}
 	runs := &fleet.Runs{Open: a.home, Version: version(), Sandboxes: users.Sandboxes, Notice: a.Say, Problem: a.Complain}
 	var end func()
-	sandboxes, end, err = fleet.Open(h.Config().Quotas, fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens")})
+	live := fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens")}
+	var opened atomic.Pointer[fleet.Fleet]
+	meters.Fleet(&live, func() []fleet.TenantStats { return opened.Load().Stats() })
+	sandboxes, end, err = fleet.Open(h.Config().Quotas, live)
 	if err != nil {
 		return errors.Join(err, l.Close(), log.Close())
 	}
+	opened.Store(sandboxes)
 	err = users.Beside(a.ctx, socket, page)
 	end()
 	return errors.Join(err, log.Close())

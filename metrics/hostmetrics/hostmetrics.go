@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/metrics"
 	"github.com/custody-project/custody/pool"
+	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/service"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
@@ -118,6 +120,32 @@ func (m *Meters) Service(s *service.Server) {
 		return
 	}
 	s.Meters, s.Meter = m, m.Set.Service(service.Results(), service.Reasons())
+}
+
+// Fleet sets the meter of the sandboxes of the API. stats returns what their tenants use; it is not called before the metrics are read. A process
+// has at most one fleet.
+func (m *Meters) Fleet(c *fleet.Config, stats func() []fleet.TenantStats) {
+	if m == nil {
+		return
+	}
+	c.Meter = m.Set.Fleet(texts(quota.Quotas()), func() (all []metrics.TenantUse) {
+		for _, t := range stats() {
+			use := metrics.TenantUse{Tenant: t.Tenant, States: map[string]int{}, Waiting: t.Use.Waiting, Used: named(t.Use.Used()), Limits: named(t.Limits.Set())}
+			for state, n := range t.States {
+				use.States[string(state)] = n
+			}
+			all = append(all, use)
+		}
+		return all
+	})
+}
+
+func named(values map[quota.Quota]int64) map[string]int64 {
+	all := map[string]int64{}
+	for q, v := range values {
+		all[string(q)] = v
+	}
+	return all
 }
 
 func texts[T ~string](values []T) (all []string) {
