@@ -110,6 +110,9 @@ func (f *File) write(w *writer) {
 	w.stringIf("sha256", f.SHA256)
 	w.stringIf("unhashed", f.Unhashed)
 	w.stringsIf("secrets", f.Secrets)
+	w.textIf("caller", f.Caller)
+	w.intIf("offset", f.Offset)
+	w.textIf("error", f.Error)
 	w.end()
 }
 

@@ -196,6 +196,12 @@ const (
 	FileChroot FileOp = "chroot"
 )
 
+// The operations that only the API reports, in addition.
+const (
+	FileStat FileOp = "stat"
+	FileList FileOp = "list"
+)
+
 // File is one operation on a file in the guest.
 type File struct {
 	Proc string `json:"proc,omitempty"`
@@ -215,6 +221,17 @@ type File struct {
 	Unhashed string `json:"unhashed,omitempty"`
 	// Secrets are the names of the secrets in a file which was read. The host adds them: it knows which secrets it delivered to which file.
 	Secrets []string `json:"secrets,omitempty"`
+
+	// The fields below are of operations through the API, which have no process.
+
+	Caller Text  `json:"caller,omitempty"` // the principal who asked for it
+	Offset int64 `json:"offset,omitempty"` // read: of the first byte
+	Error  Text  `json:"error,omitempty"`  // why it failed; a read can have returned Size bytes before
+}
+
+// Changes reports whether the operation took place and concerns the content or a name of a file.
+func (f *File) Changes() bool {
+	return f.Error == "" && f.Op != FileChroot && f.Op != FileStat && f.Op != FileList
 }
 
 // FlowState is a point in a flow's life.

@@ -95,7 +95,12 @@ func (c *Client) call(ctx context.Context, method string, at []string, query url
 		}
 		header.Set("Content-Type", "application/json")
 	}
-	res, err := c.do(ctx, method, at, query, text, header)
+	return c.send(ctx, method, at, query, text, result, header)
+}
+
+// send makes a request with a body, unless that is nil, and decodes the answer into result, unless that is nil.
+func (c *Client) send(ctx context.Context, method string, at []string, query url.Values, body io.Reader, result any, header http.Header) error {
+	res, err := c.do(ctx, method, at, query, body, header)
 	if err != nil {
 		return err
 	}

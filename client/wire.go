@@ -1,6 +1,10 @@
 package client
 
-import "time"
+import (
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
 
 // SandboxRequest describes a sandbox to create, in the tenant of the token.
 type SandboxRequest struct {
@@ -81,6 +85,24 @@ type StartedProcess struct {
 	Signal   string         `json:"signal,omitempty"`
 	OOM      bool           `json:"oom,omitempty"`
 	Error    string         `json:"error,omitempty"`
+}
+
+// FileInfo describes a file of a sandbox.
+type FileInfo struct {
+	Name     audit.Text `json:"name"` // without directories
+	Type     string     `json:"type"` // file, directory, symlink, fifo, socket or device
+	Size     int64      `json:"size"`
+	Mode     string     `json:"mode"` // permissions in octal, such as 0644
+	Modified time.Time  `json:"modified"`
+	UID      uint32     `json:"uid"`
+	GID      uint32     `json:"gid"`
+	Target   audit.Text `json:"target,omitempty"` // of a symbolic link
+}
+
+// FileList is entries of a directory.
+type FileList struct {
+	Files []FileInfo `json:"files"`
+	Next  audit.Text `json:"next,omitempty"` // the name after which there are more
 }
 
 // Problem is why the service refused a request (RFC 9457).

@@ -54,6 +54,7 @@ type Sandbox struct {
 	order     []*Process // by start
 	running   int
 	calls     int // that are being carried out
+	files     int // operations on files that are being carried out
 	idle      *time.Timer
 	expires   time.Time
 	expiry    *time.Timer

@@ -37,7 +37,7 @@ func RunContainer(ctx context.Context) error {
 		return err
 	}
 	server := channel.NewServer(st.block, openWorkspace, mark)
-	server.EndSession = st.block.EndSession
+	server.EndSession, server.File = st.block.EndSession, st.block.File
 	// The sentry's clock and randomness are the host's: nothing has been restored.
 	server.Identify = func(_ context.Context, id channel.Identity) error {
 		limits, err := st.assume(id)

@@ -81,7 +81,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 		return errors.New("wake: " + reason)
 	}
 	server := channel.NewServer(st.block, openWorkspace, nil)
-	server.Drain, server.EndSession = cell.DrainPages, st.block.EndSession
+	server.Drain, server.EndSession, server.File = cell.DrainPages, st.block.EndSession, st.block.File
 	server.Identify = func(ctx context.Context, id channel.Identity) error { return identify(ctx, server, s, st, id) }
 	return serve(ctx, port, server)
 }

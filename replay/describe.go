@@ -265,6 +265,13 @@ func (d *describer) file(f *audit.File) entry {
 	if f.Source != "" {
 		e.add(plain, ", a link to "+quote(f.Source))
 	}
+	if f.Caller != "" {
+		e.add(plain, ", by "+quote(f.Caller)+" through the API")
+	}
+	if f.Error != "" {
+		e.mood = red
+		e.add(red, ", failed: "+quote(f.Error))
+	}
 	if len(f.Secrets) > 0 {
 		e.length = ""
 		e.add(plain, ", which holds the secrets "+escape(strings.Join(f.Secrets, ", ")))

@@ -64,7 +64,7 @@ func makeFiles(r *records, moments []moment, order []int32) []FileHistory {
 	for i := range moments {
 		m := &moments[i]
 		f, is := m.what.(*audit.File)
-		if !is || f.Op == audit.FileChroot {
+		if !is || !f.Changes() {
 			continue
 		}
 		by := r.actor(m, f.Proc, f.PID)

@@ -181,6 +181,9 @@ func (n *scene) addHost(m *moment, place int32) {
 }
 
 func (n *scene) file(m *moment, place int32, f *audit.File) {
+	if !f.Changes() {
+		return
+	}
 	for _, name := range n.links.follow(&n.r.paths, m.x, f) {
 		n.files[name], n.gone[name] = place+1, false
 	}

@@ -232,6 +232,10 @@ func fileRelation(op audit.FileOp) string {
 		return "deleted by"
 	case audit.FileChroot:
 		return "made its root directory by"
+	case audit.FileStat:
+		return "described to"
+	case audit.FileList:
+		return "listed for"
 	}
 	return "done by"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/worker"
 )
 
@@ -45,6 +46,12 @@ type Process struct {
 
 // Run returns the ID of the run.
 func (l *Live) Run() string { return l.job.id }
+
+// FileCall is an operation on a file of a live run.
+type FileCall = sandbox.FileCall
+
+// Filed is such an operation that was started.
+type Filed = worker.Filed
 
 // CommandError is why a command cannot be started: its description is wrong.
 type CommandError struct{ Err error }
@@ -94,6 +101,11 @@ func (l *Live) process(c Command) (p worker.Process, err error) {
 		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: audit.Text(cmp.Or(c.Dir, "/workspace")), User: audit.Text(c.User), Secrets: names, Time: c.Time,
 		Terminal: c.Terminal, Live: c.Immediate,
 	}, nil
+}
+
+// File starts an operation on a file; see worker.Session.File.
+func (l *Live) File(ctx context.Context, c FileCall, pipe *os.File) (*Filed, error) {
+	return l.session.File(ctx, c, pipe)
 }
 
 // Signal sends a signal to the process's group.

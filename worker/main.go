@@ -105,6 +105,7 @@ func (w *worker) take(files []*os.File) error {
 	if w.order.Session {
 		w.processes = newProcesses(w)
 		maps.Copy(handlers, w.processes.handlers())
+		maps.Copy(handlers, newFiles(w.processes).handlers())
 	}
 	w.conn = privsep.New(socket, handlers)
 	w.files = remote.New(w.conn)

@@ -34,6 +34,7 @@ func (r *run) newSession(worker *privsep.Conn) *Session {
 func (s *Session) close() {
 	s.end()
 	s.run.started.close()
+	s.run.filings.close()
 	s.passing.Wait()
 }
 

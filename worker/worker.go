@@ -73,7 +73,7 @@ var ErrDied = errors.New("the worker ended before the run did")
 // Sandbox. If ctx is done, the worker ends the run. If the worker dies, the VM ends, and another worker closes the record. An error means
 // that no run began.
 func Run(ctx context.Context, o Options) (Result, error) {
-	r := &run{Options: o, policy: o.Policy, started: newStarted()}
+	r := &run{Options: o, policy: o.Policy, started: newStarted(), filings: newFilings()}
 	r.Events = &watched{Events: o.Events}
 	result, err := r.carryOut(ctx)
 	if !errors.Is(err, ErrDied) {
@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // Recover closes the record of a run whose processes died, in a worker. Of the options it needs Settings.Run, TagKey, Sandbox, Log and Events.
 func Recover(ctx context.Context, o Options) (Result, error) {
-	r := &run{Options: o, started: newStarted()}
+	r := &run{Options: o, started: newStarted(), filings: newFilings()}
 	r.Events = &watched{Events: o.Events}
 	return r.recover(ctx)
 }
@@ -103,6 +103,7 @@ type run struct {
 	Options
 	own     Causes
 	started *started
+	filings *filings
 
 	mu     sync.Mutex        // guards policy
 	policy *netpolicy.Policy // that is in force, or about to be
@@ -182,6 +183,7 @@ func (r *run) wait(ctx context.Context, orders order, handlers map[string]privse
 	})
 	maps.Copy(handlers, r.Log.Handlers())
 	maps.Copy(handlers, r.started.handlers(r.causes))
+	maps.Copy(handlers, r.filings.handlers(r.causes))
 	maps.Copy(handlers, eventHandlers(r.Events, r.causes))
 	console, err := r.openStreams()
 	if err != nil {

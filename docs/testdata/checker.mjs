@@ -537,7 +537,10 @@ var schema_default = {
     "unhashed?": "string",
     "secrets?": [
       "string"
-    ]
+    ],
+    "caller?": "text",
+    "offset?": "int64",
+    "error?": "text"
   },
   "flow?": {
     "id?": "string",

@@ -63,6 +63,8 @@ type Server struct {
 	Drain func() error
 	// EndSession kills all processes of the session. It may be nil.
 	EndSession func() error
+	// File carries out an operation on a file of the session. An error can be a FileError. It may be nil.
+	File func(context.Context, FileRequest, FileStreams) error
 	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
 	// Flush. It may be nil.
 	Identify func(context.Context, Identity) error
@@ -121,7 +123,7 @@ func (h hello) dataStreams() int {
 		return 2
 	case h.executes():
 		return 3
-	case h.Kind == streamCopyIn || h.Kind == streamCopyOut:
+	case h.Kind == streamCopyIn || h.Kind == streamCopyOut || h.Kind == streamFile:
 		return 1
 	}
 	return 0
@@ -164,6 +166,8 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		writeFrame(ctl, s.freed(), maxReport)
 	case h.Kind == streamEnd:
 		s.endSession(ctx, ctl)
+	case h.Kind == streamFile && h.File != nil:
+		s.file(ctx, h.File, ctl, data[0])
 	}
 }
 

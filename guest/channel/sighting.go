@@ -82,6 +82,9 @@ func checkFile(f *audit.File) error {
 	if len(f.Secrets) > 0 {
 		return hostile("file with names of secrets, which the host gives")
 	}
+	if f.Caller != "" || f.Offset != 0 || f.Error != "" {
+		return hostile("file with what only an operation through the API has")
+	}
 	return checkNames(f.Proc, f.Unhashed, f.Device, f.Inode)
 }
 

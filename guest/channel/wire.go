@@ -29,6 +29,8 @@ import (
 //	ping      guest -> host   report
 //	drain     guest -> host   report
 //	end       guest -> host   report; the session has ended
+//	file      followed by a data stream of content from the host, or from the guest
+//	          guest -> host   fileReport ...         host -> guest   fileControl, if the content is complete
 //
 // Data streams carry bytes and no frames. yamux gives each stream a separate
 // window (256 KiB), so a slow reader blocks only its own stream
@@ -63,12 +65,14 @@ const (
 	streamPing     streamKind = "ping"
 	streamDrain    streamKind = "drain"
 	streamEnd      streamKind = "end"
+	streamFile     streamKind = "file"
 )
 
 type hello struct {
 	Kind     streamKind   `json:"kind"`
 	Command  *wireCommand `json:"command,omitempty"`
 	Identity *Identity    `json:"identity,omitempty"`
+	File     *FileRequest `json:"file,omitempty"`
 }
 
 // wireCommand is a Command whose strings may hold any byte but NUL.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/replay/access"
 )
 
@@ -124,6 +125,13 @@ func (h *handlers) routes() []*route {
 		{"POST", "/sandboxes/{run}/processes/{process}/input", operates, []string{"end"}, h.sandboxes.input},
 		{"POST", "/sandboxes/{run}/processes/{process}/signal", operates, nil, h.sandboxes.signal},
 		{"POST", "/sandboxes/{run}/processes/{process}/resize", operates, nil, h.sandboxes.resize},
+		{"GET", "/sandboxes/{run}/files", attends, []string{"path", "link", "user"}, h.sandboxes.fileRoute(channel.FileStat)},
+		{"DELETE", "/sandboxes/{run}/files", operates, []string{"path", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileRemove)},
+		{"GET", "/sandboxes/{run}/files/list", attends, []string{"path", "after", "limit", "user"}, h.sandboxes.listFiles},
+		{"GET", "/sandboxes/{run}/files/content", streams, []string{"path", "offset", "length", "user"}, h.sandboxes.readFile},
+		{"PUT", "/sandboxes/{run}/files/content", operates, []string{"path", "mode", "exclusive", "user"}, h.sandboxes.writeFile},
+		{"POST", "/sandboxes/{run}/files/directory", operates, []string{"path", "mode", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileMkdir)},
+		{"POST", "/sandboxes/{run}/files/move", operates, []string{"path", "to", "exclusive", "user"}, h.sandboxes.fileRoute(channel.FileMove)},
 	}
 }
 

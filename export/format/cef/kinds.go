@@ -65,8 +65,16 @@ func fileEvent(l *line, e *export.Event, f audit.File) {
 		name = "File deleted"
 	case audit.FileChroot:
 		name = "Root directory changed"
+	case audit.FileStat:
+		name = "File described"
+	case audit.FileList:
+		name = "Directory listed"
 	}
-	begin(l, e, "file:"+string(f.Op), name, "success")
+	outcome := "success"
+	if f.Error != "" {
+		outcome = "failure"
+	}
+	begin(l, e, "file:"+string(f.Op), name, outcome)
 	l.str("act", string(f.Op))
 	path := string(f.Path)
 	if f.To != "" {
@@ -83,6 +91,9 @@ func fileEvent(l *line, e *export.Event, f audit.File) {
 	process(l, e, f.Proc, f.PID, f.Parent)
 	l.str("custodyUnhashed", f.Unhashed)
 	l.list("custodySecrets", f.Secrets)
+	l.str("custodyCaller", string(f.Caller))
+	l.intIf("custodyOffset", f.Offset)
+	l.str("custodyError", string(f.Error))
 }
 
 func flowName(s audit.FlowState) (name, outcome string) {

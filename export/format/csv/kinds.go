@@ -30,7 +30,10 @@ func (l *line) record(r audit.Record, body []byte) {
 	case r.File != nil:
 		f := r.File
 		l.action, l.subject, l.proc, l.pid, l.sha256 = string(f.Op), string(f.Path), f.Proc, f.PID, f.SHA256
-		l.detail, l.reason = words("to", string(f.To), "source", string(f.Source), "size", fmt.Sprint(f.Size), "inode", f.Inode, "device", f.Device, "secrets", strings.Join(f.Secrets, ",")), f.Unhashed
+		l.detail, l.reason = words("to", string(f.To), "source", string(f.Source), "size", fmt.Sprint(f.Size), "inode", f.Inode, "device", f.Device, "secrets", strings.Join(f.Secrets, ","), "caller", string(f.Caller)), f.Unhashed
+		if f.Error != "" {
+			l.reason = string(f.Error)
+		}
 	case r.Flow != nil:
 		l.flow(r.Flow)
 	case r.DNS != nil:

@@ -111,7 +111,11 @@ func fileEvent(d *doc, f audit.File) {
 	case audit.FileDelete:
 		typ = "deletion"
 	}
-	top := d.head(class{kind: "event", category: []string{"file"}, types: []string{typ}, action: "file-" + string(f.Op), outcome: "success"})
+	outcome := "success"
+	if f.Error != "" {
+		outcome = "failure"
+	}
+	top := d.head(class{kind: "event", category: []string{"file"}, types: []string{typ}, action: "file-" + string(f.Op), outcome: outcome})
 	path := string(f.Path)
 	if f.To != "" {
 		path = string(f.To)
@@ -144,6 +148,9 @@ func fileEvent(d *doc, f audit.File) {
 	left.StrIf("unhashed", f.Unhashed)
 	left.Strs("secrets", f.Secrets)
 	left.StrIf("source", string(f.Source))
+	left.StrIf("caller", string(f.Caller))
+	left.IntIf("offset", f.Offset)
+	left.StrIf("error", string(f.Error))
 	orphan(left, d.e, f.Proc, f.PID, f.Parent)
 }
 

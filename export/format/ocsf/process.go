@@ -84,7 +84,11 @@ func fileEvent(d *doc, f audit.File) {
 	case audit.FileRename:
 		activity = 5
 	}
-	top := d.head(1001, activity, string(f.Op), success)
+	status := success
+	if f.Error != "" {
+		status = failure
+	}
+	top := d.head(1001, activity, string(f.Op), status)
 	d.secured(logged, true)
 	procActor(top, d.e, d.v, f.Proc, f.PID, f.Parent)
 	d.device(false)
@@ -101,6 +105,9 @@ func fileEvent(d *doc, f audit.File) {
 	left.Strs("secrets", f.Secrets)
 	left.StrIf("device", f.Device)
 	left.StrIf("source", string(f.Source))
+	left.StrIf("caller", string(f.Caller))
+	left.IntIf("offset", f.Offset)
+	left.StrIf("error", string(f.Error))
 	if f.Parent != "" && d.e.Exec != nil {
 		left.Str("parent", f.Parent)
 	}

@@ -49,6 +49,8 @@ file/chroot guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969b
 file/read guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"read","path":"/usr/lib/libc.so.6","size":9588895,"unhashed":"changed after it was closed"}}
 file/secret guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"read","path":"/run/secrets/git/token","device":"0:41","inode":"3","size":0,"secrets":["git"]}}
 file/rename guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"rename","path":"/workspace/a","to":"/workspace/b","size":4}}
+file/api host {"kind":"file","file":{"op":"read","path":"/workspace/n.txt","size":100,"sha256":"b2bc7d3f8b652d2ec96865b68ad8f80e22cca174abe1aed7889e242a747d590f","caller":"agents","offset":10}}
+file/failed host {"kind":"file","file":{"op":"list","path":"/workspace/none","size":0,"caller":"agents","error":"\"/workspace/none\": there is no such file"}}
 file/delete guest {"kind":"file","step":"agent","file":{"op":"delete","path":"relative","size":0}}
 flow/attempt guest {"kind":"flow","step":"agent","flow":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"state":"attempt","proto":"tcp","src_ip":"198.18.0.2","src_port":41554,"dst_ip":"198.18.1.0","dst_port":443,"errno":115}}
 flow/connected guest {"kind":"flow","step":"agent","flow":{"pid":116,"state":"attempt","proto":"udp","dst_ip":"2600:dead:66::66","dst_port":53}}

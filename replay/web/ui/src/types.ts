@@ -211,7 +211,7 @@ export interface FileEvent {
   proc?: string;
   pid?: number;
   parent?: string;
-  op: "create" | "write" | "read" | "rename" | "delete" | "chroot";
+  op: "create" | "write" | "read" | "rename" | "delete" | "chroot" | "stat" | "list";
   path: Text;
   to?: Text;
   source?: Text;
@@ -221,6 +221,9 @@ export interface FileEvent {
   sha256?: string;
   unhashed?: string;
   secrets?: string[];
+  caller?: Text;
+  offset?: number;
+  error?: Text;
 }
 export interface Flow {
   id?: string;

@@ -62,6 +62,7 @@ const specs: Record<Payload, Spec[]> = {
   ],
   file: [
     ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["source", "Link to", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
+    ["offset", "From byte", "number"], ["caller", "Through the API by", "text"], ["error", "Failed because", "text"],
     ["unhashed", "No hash because", "text"], ["secrets", "Holds the secrets", "list"], ["inode", "Inode", "text"], ["device", "Device", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
   ],
   flow: [

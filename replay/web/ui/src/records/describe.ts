@@ -40,7 +40,9 @@ const makers: Record<Kind, (r: RunRecord) => Description> = {
     const f = r.file!;
     const to = f.to === undefined ? "" : ` → ${text(f.to)}`;
     const what = f.op === "write" || f.op === "read" ? `  ${bytes(f.size)}${short(f.sha256)}${f.unhashed ? ` (no hash: ${f.unhashed})` : ""}${f.secrets?.length ? `, which holds the secrets ${f.secrets.join(", ")}` : ""}` : "";
-    return { words: `${f.op} ${text(f.path)}${to}${what}` };
+    const by = f.caller === undefined ? "" : `, by ${text(f.caller)} through the API`;
+    if (f.error !== undefined) return { words: `${f.op} ${text(f.path)}${to} failed${by}: ${text(f.error)}`, tone: "warn" };
+    return { words: `${f.op} ${text(f.path)}${to}${what}${by}` };
   },
   flow: (r) => {
     const f = r.flow!;

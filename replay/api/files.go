@@ -1,0 +1,234 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/fleet"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/run"
+)
+
+// fileOf returns the description of a file.
+func fileOf(i channel.FileInfo) client.FileInfo {
+	return client.FileInfo{
+		Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: fmt.Sprintf("%04o", i.Mode), Modified: i.Modified, UID: i.UID, GID: i.GID, Target: i.Target,
+	}
+}
+
+// fileStatus are the statuses of answers to operations that failed; others are 409.
+var fileStatus = map[channel.FileCode]int{
+	channel.FileMissing: http.StatusNotFound, channel.FileDenied: http.StatusForbidden, channel.FileReadOnly: http.StatusForbidden,
+	channel.FileSecret: http.StatusForbidden, channel.FileKernel: http.StatusForbidden,
+	channel.FileInvalid: http.StatusBadRequest, channel.FileTooDeep: http.StatusBadRequest, channel.FileUser: http.StatusBadRequest,
+}
+
+// fileProblem returns the response to an error of an operation on a file.
+func fileProblem(err error) error {
+	var failed *channel.FileError
+	switch {
+	case errors.As(err, &failed):
+		status := fileStatus[failed.Code]
+		if status == 0 {
+			status = http.StatusConflict
+		}
+		return access.NewProblem(status, "file-"+string(failed.Code), failed.Error(), "")
+	case errors.Is(err, fleet.ErrBusy):
+		return later(http.StatusTooManyRequests, "busy", err.Error(), "try again in a moment", time.Second)
+	}
+	return fleetProblem(err)
+}
+
+// fileCall returns the operation that a request asks for, and the files of the sandbox.
+func (h *sandboxesHandler) fileCall(r *request, op channel.FileOp) (s fleet.Files, c run.FileCall, err error) {
+	sandbox, err := h.find(r)
+	if err != nil {
+		return s, c, err
+	}
+	s = sandbox.Files()
+	c.Op, c.Path, c.To, c.User, c.After = op, audit.Text(r.str("path")), audit.Text(r.str("to")), audit.Text(r.str("user")), audit.Text(r.str("after"))
+	c.Caller = audit.Text(r.who.Name)
+	for name, to := range map[string]*bool{"exclusive": &c.Exclusive, "recursive": &c.Recursive, "link": &c.Link} {
+		if *to, err = r.flag(name); err != nil {
+			return s, c, err
+		}
+	}
+	for name, to := range map[string]*int64{"offset": &c.Offset, "length": &c.Limit} {
+		n, err := r.number(name, 0, 1<<62)
+		if err != nil {
+			return s, c, err
+		}
+		*to = int64(n)
+	}
+	if text := r.str("mode"); text != "" {
+		mode, err := strconv.ParseUint(text, 8, 32)
+		if err != nil || mode == 0 || mode > 0o7777 {
+			return s, c, bad("write it in octal, such as 0644", "mode is %.20q", text)
+		}
+		c.Mode = uint32(mode)
+	}
+	if err := c.Check(); err != nil && op != channel.FileList {
+		return s, c, bad("", "%v", err)
+	}
+	return s, c, nil
+}
+
+// fileRoute returns the handler of an operation without content, which answers with the description of the file.
+func (h *sandboxesHandler) fileRoute(op channel.FileOp) func(http.ResponseWriter, *request) error {
+	return func(w http.ResponseWriter, r *request) error {
+		s, c, err := h.fileCall(r, op)
+		if err != nil {
+			return err
+		}
+		info, err := s.Do(r.Context(), c)
+		if err != nil {
+			return fileProblem(err)
+		}
+		if op == channel.FileRemove {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return answer(w, fileOf(info))
+	}
+}
+
+func (h *sandboxesHandler) listFiles(w http.ResponseWriter, r *request) error {
+	s, c, err := h.fileCall(r, channel.FileList)
+	if err != nil {
+		return err
+	}
+	most, err := r.number("limit", channel.MaxListed, channel.MaxListed)
+	if err != nil {
+		return err
+	}
+	c.Max = int(most)
+	entries, more, err := s.List(r.Context(), c)
+	if err != nil {
+		return fileProblem(err)
+	}
+	list := client.FileList{Files: []client.FileInfo{}}
+	for _, e := range entries {
+		list.Files = append(list.Files, fileOf(e))
+	}
+	if more && len(entries) > 0 {
+		list.Next = entries[len(entries)-1].Name
+	}
+	return answer(w, list)
+}
+
+// readFile sends the content of a file. A client that asks for a part can resume where it was.
+func (h *sandboxesHandler) readFile(w http.ResponseWriter, r *request) error {
+	s, c, err := h.fileCall(r, channel.FileRead)
+	if err != nil {
+		return err
+	}
+	out := &outgoing{w: w, rc: http.NewResponseController(w)}
+	ctx, cancel := h.untilEnd(r.Context())
+	defer cancel()
+	_, err = s.Read(ctx, c, out)
+	return out.end(fileProblem(err))
+}
+
+// untilEnd returns ctx, which also ends when the server does.
+func (h *sandboxesHandler) untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-h.ended:
+			cancel(errEnding())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// outgoing sends content to a client that reads it in time.
+type outgoing struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	begun bool
+}
+
+// Write implements io.Writer.
+func (o *outgoing) Write(b []byte) (int, error) {
+	o.begin()
+	if err := deadline(o.rc, slowest); err != nil {
+		return 0, err
+	}
+	return o.w.Write(b)
+}
+
+func (o *outgoing) begin() {
+	if !o.begun {
+		o.begun = true
+		o.w.Header().Set("Content-Type", "application/octet-stream")
+		o.w.WriteHeader(http.StatusOK)
+	}
+}
+
+// end ends the answer. After an error a client must not take what it has for all: the connection is cut.
+func (o *outgoing) end(err error) error {
+	switch {
+	case err != nil && o.begun:
+		panic(http.ErrAbortHandler)
+	case err != nil:
+		return err
+	}
+	o.begin()
+	return deadline(o.rc, slowest)
+}
+
+// writeFile makes a file of the body, which may be of any length.
+func (h *sandboxesHandler) writeFile(w http.ResponseWriter, r *request) error {
+	s, c, err := h.fileCall(r, channel.FileWrite)
+	if err != nil {
+		return err
+	}
+	rc := http.NewResponseController(w)
+	ctx, cancel := h.untilEnd(r.Context())
+	defer cancel()
+	if err := deadline(rc, 0); err != nil {
+		return err
+	}
+	info, err := s.Write(ctx, c, &incoming{r.Body, rc})
+	_ = deadline(rc, slowest)
+	var sent *bodyError
+	switch {
+	case errors.As(err, &sent):
+		return bad("send it again", "the body could not be read: nothing was written")
+	case err != nil:
+		return fileProblem(err)
+	}
+	return answer(w, fileOf(info))
+}
+
+// incoming reads content from a client that sends it in time.
+type incoming struct {
+	body io.Reader
+	rc   *http.ResponseController
+}
+
+// bodyError is why a body could not be read.
+type bodyError struct{ err error }
+
+func (e *bodyError) Error() string { return e.err.Error() }
+
+// Read implements io.Reader.
+func (i *incoming) Read(b []byte) (int, error) {
+	if err := i.rc.SetReadDeadline(time.Now().Add(bodyFor)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, &bodyError{err}
+	}
+	n, err := i.body.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &bodyError{err}
+	}
+	return n, err
+}
