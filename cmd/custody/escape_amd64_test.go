@@ -218,10 +218,18 @@ func TestEscape(t *testing.T) {
 			t.Errorf("the record of a live run was opened by another connection: %v", left.Close())
 		}
 	}
+	makers := 0
 	for _, c := range below(s.host.Process.Pid) {
-		if status := statusOf(t, c.pid); nameOf(c.args) == "runsc" && !(strings.Contains(status, "CapPrm:\t00000000882830fb\n") && strings.Contains(status, "NoNewPrivs:\t1")) {
+		if nameOf(c.args) != "runsc" {
+			continue
+		}
+		makers++
+		if status := statusOf(t, c.pid); !strings.Contains(status, "CapPrm:\t00000000882830fb\n") || !strings.Contains(status, "NoNewPrivs:\t1") {
 			t.Errorf("runsc has more rights than docs/threat-model.md states:\n%s", status)
 		}
+	}
+	if makers != 2 {
+		t.Errorf("%d processes of runsc were examined", makers)
 	}
 	sandboxes, gofers := programsBelow(s.host.Process.Pid, "runsc-sandbox"), programsBelow(s.host.Process.Pid, "runsc-gofer")
 	for _, c := range []struct {

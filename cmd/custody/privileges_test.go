@@ -21,7 +21,7 @@ var rootMayHave = map[string]*regexp.Regexp{
 	"custody host": privsepOnly, // also without the service, where custody run is this process
 	"custody run":  privsepOnly,
 	"runsc":        regexp.MustCompile(`^(unix|netlink|packet, which receives$)`), // in the sandbox's namespace; to the sentry and the gofer; it passes on the rest
-	"sh":           regexp.MustCompile(`^unix `),                                             // becomes runsc
+	"sh":           regexp.MustCompile(`^unix `),                                  // becomes runsc
 	"git":          regexp.MustCompile(`^$`),
 }
 
