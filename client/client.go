@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -80,8 +81,32 @@ func loopback(host string) bool {
 // maxAnswer bounds an answer that is no stream, in bytes.
 const maxAnswer = 64 << 20
 
-// call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil.
+// call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil. While the service
+// carries out no request of this client because there were too many, it waits.
 func (c *Client) call(ctx context.Context, method string, at []string, query url.Values, body, result any, header http.Header) error {
+	for {
+		err := c.once(ctx, method, at, query, body, result, header)
+		p := new(Problem)
+		if !errors.As(err, &p) || p.Type != problemType+tooMany {
+			return err
+		}
+		if late := sleep(ctx, p.After+time.Duration(rand.Int64N(int64(time.Second)))); late != nil {
+			return errors.Join(late, err)
+		}
+	}
+}
+
+// sleep waits, at most until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Client) once(ctx context.Context, method string, at []string, query url.Values, body, result any, header http.Header) error {
 	var text io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -116,13 +141,14 @@ func (c *Client) send(ctx context.Context, method string, at []string, query url
 
 // do makes a request. It returns an error, which can be a Problem, for each answer that is no success. The caller closes the body.
 func (c *Client) do(ctx context.Context, method string, at []string, query url.Values, body io.Reader, header http.Header) (*http.Response, error) {
-	for i, part := range at {
+	var path []string
+	for _, part := range at {
 		if part == "" || part == "." || part == ".." {
 			return nil, fmt.Errorf("%q is no name of a sandbox or a process", part)
 		}
-		at[i] = url.PathEscape(part)
+		path = append(path, url.PathEscape(part))
 	}
-	u := c.base.JoinPath(at...)
+	u := c.base.JoinPath(path...)
 	if c.Tenant != "" {
 		if query == nil {
 			query = url.Values{}

@@ -48,9 +48,7 @@ func repeatFor(ctx context.Context, attempts int, f func() error) error {
 		if err == nil || i == attempts || ctx.Err() != nil || refused(err) {
 			return err
 		}
-		select {
-		case <-time.After(min(pause<<(i-1), longestPause)):
-		case <-ctx.Done():
+		if sleep(ctx, min(pause<<(i-1), longestPause)) != nil {
 			return err
 		}
 	}

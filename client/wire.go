@@ -105,6 +105,15 @@ type FileList struct {
 	Next  audit.Text `json:"next,omitempty"` // the name after which there are more
 }
 
+// NotLive is the type of the Problem of a request that has waited long for a sandbox to become live. Nothing was done: the request can be repeated.
+const NotLive = "not-live"
+
+// tooMany is the type of the Problem of a request that was not carried out because the client has made too many.
+const tooMany = "rate"
+
+// problemType begins the types of problems.
+const problemType = "urn:custody:problem:"
+
 // Problem is why the service refused a request (RFC 9457).
 type Problem struct {
 	Type   string `json:"type"` // urn:custody:problem:NAME

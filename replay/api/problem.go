@@ -76,7 +76,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // the client has gone, or its credential was withdrawn
 	}
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError {
+	if p.Status >= http.StatusInternalServerError && !errors.As(err, new(*access.Problem)) { // which has all details itself
 		id := newID()
 		w.Header().Set(errorID, id)
 		s.log.Error("a request failed", "id", id, "route", r.Pattern, "err", err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -191,8 +192,10 @@ func (h *sandboxesHandler) destroy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Destroy(r.Context()); err != nil {
-		return err
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if err := s.Destroy(ctx); err != nil {
+		return later(http.StatusServiceUnavailable, "ending", "the sandbox ends, and its record is not closed yet", "try again", time.Second)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -91,11 +92,32 @@ func (h *sandboxesHandler) start(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := live(r.Context(), s); err != nil {
+		return err
+	}
 	p, err := s.Start(r.Context(), c, q.Stdin)
 	if err != nil {
 		return fleetProblem(err)
 	}
 	return answerWith(w, http.StatusCreated, startedOf(p))
+}
+
+// patience bounds how long a request waits for a sandbox. It is below the limits of common proxies.
+const patience = 25 * time.Second
+
+// live returns when the sandbox is live, or with a temporary error that names its place in the queue.
+func live(ctx context.Context, s *fleet.Sandbox) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := s.Ready(waiting)
+	if err == nil || waiting.Err() == nil || ctx.Err() != nil {
+		return fleetProblem(err)
+	}
+	detail := "the sandbox is not live yet"
+	if i := s.Info(); i.Position > 0 {
+		detail = fmt.Sprintf("the sandbox waits for its turn: its place in the queue is %d", i.Position)
+	}
+	return later(http.StatusServiceUnavailable, client.NotLive, detail, "try again: it starts by itself", time.Second)
 }
 
 func (h *sandboxesHandler) started(w http.ResponseWriter, r *request) error {
