@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -86,7 +87,7 @@ func (r recovery) removeUnborn() error {
 
 func (r recovery) finish(ctx context.Context, run string, notice func(string)) error {
 	closed, err := r.recover(ctx, run)
-	if errors.Is(err, wal.ErrLocked) {
+	if errors.Is(err, wal.ErrLocked) || errors.Is(err, sealer.ErrLive) {
 		return nil // it is live, or another process closes it
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/vmm/qemu"
@@ -39,7 +40,7 @@ const (
 // kinds are the errors that cross the connection as what they are.
 var kinds = privsep.Kinds{
 	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
-	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS,
+	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS, "live": sealer.ErrLive,
 }
 
 type none struct{}

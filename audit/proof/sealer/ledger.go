@@ -50,11 +50,13 @@ const pruneEvery = time.Hour
 // leftAge is how long a Ledger keeps a run of which nothing was signed: most of them have no log that could be closed.
 const leftAge = 30 * 24 * time.Hour
 
-// The refusals of a Ledger.
+// ErrLive means that the process of a run has not ended, or that another one closes the run.
+var ErrLive = errors.New("it is live")
+
+// The other refusals of a Ledger.
 var (
 	errName  = errors.New("it is not the name of a run that begins now")
 	errBegun = errors.New("it has begun already")
-	errLive  = errors.New("it is live")
 )
 
 // OpenLedger opens the ledger in a directory, which it makes. The names of its runs have a prefix before their ULID.
@@ -100,7 +102,7 @@ func (l *Ledger) Reopen(key note.Signer, run string, trusted note.Verifiers) (*S
 		return nil, fmt.Errorf("run %.80q: %w", run, errName)
 	}
 	if l.live[run] {
-		return nil, fmt.Errorf("run %s: %w", run, errLive)
+		return nil, fmt.Errorf("run %s: %w", run, ErrLive)
 	}
 	text, err := regular.ReadFile(l.path(run, factsSuffix))
 	if err != nil {

@@ -34,7 +34,7 @@ func TestLedger(t *testing.T) {
 	must(t, err)
 	signed, err := s.Sign(first)
 	must(t, err)
-	if _, err := l.Reopen(key, run, trusted); !errors.Is(err, errLive) {
+	if _, err := l.Reopen(key, run, trusted); !errors.Is(err, ErrLive) {
 		t.Errorf("a live run was reopened: %v", err)
 	}
 
