@@ -38,6 +38,7 @@ const (
 	KindExit    Kind = "exit"
 	KindFile    Kind = "file"
 	KindFlow    Kind = "flow"
+	KindInbound Kind = "inbound"
 	KindDNS     Kind = "dns"
 	KindHTTP    Kind = "http"
 	KindLLM     Kind = "llm"
@@ -70,6 +71,7 @@ type Event struct {
 	Exit      *Exit      `json:"exit,omitempty"`
 	File      *File      `json:"file,omitempty"`
 	Flow      *Flow      `json:"flow,omitempty"`
+	Inbound   *Inbound   `json:"inbound,omitempty"`
 	DNS       *DNS       `json:"dns,omitempty"`
 	HTTP      *HTTP      `json:"http,omitempty"`
 	LLM       *LLM       `json:"llm,omitempty"`
@@ -290,6 +292,30 @@ type Flow struct {
 	DurationNS int64  `json:"duration_ns,omitempty"`
 	// Count is the number of denials that this event represents, if equal ones were combined.
 	Count uint64 `json:"count,omitempty"`
+}
+
+// InboundOp is a point in the life of a connection to a port of the sandbox.
+type InboundOp string
+
+// The operations on connections to ports.
+const (
+	InboundOpen   InboundOp = "open"   // the guest has accepted it; no byte was carried before the event was durable
+	InboundClose  InboundOp = "close"  // both directions have ended
+	InboundRefuse InboundOp = "refuse" // there is no connection; see Reason
+)
+
+// Inbound is a connection that a caller of the API made to a TCP port of the sandbox.
+type Inbound struct {
+	ID   string    `json:"id"` // the same in all events of one connection of the run
+	Op   InboundOp `json:"op"`
+	Port int       `json:"port"`
+	Who  string    `json:"who"` // the caller, as in the access log
+	Via  string    `json:"via"` // how it was made: tunnel, by the API
+	// BytesIn are those that the sandbox took, BytesOut those that it sent.
+	BytesIn    int64  `json:"bytes_in,omitempty"`
+	BytesOut   int64  `json:"bytes_out,omitempty"`
+	Reason     string `json:"reason,omitempty"` // why it was refused, or did not end by itself
+	DurationNS int64  `json:"duration_ns,omitempty"`
 }
 
 // DNS is a query that a guest sent to the resolver, and its answer.

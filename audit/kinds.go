@@ -66,6 +66,8 @@ var kinds = []KindInfo{
 	{Kind: KindFlow, Payload: "flow", Observers: byBoth, Severity: SeverityInfo,
 		Columns: []ColumnField{{"proc", ColumnProc}, {"name", ColumnHost}, {"dst_ip", ColumnAddress}},
 		Text:    "a network connection: the guest reports the attempt, the host what was enforced"},
+	{Kind: KindInbound, Payload: "inbound", Observers: byHost, Severity: SeverityInfo,
+		Text: "a connection that a caller made to a TCP port of the sandbox, through the API"},
 	{Kind: KindDNS, Payload: "dns", Observers: byHost, Severity: SeverityInfo,
 		Columns: []ColumnField{{"name", ColumnHost}},
 		Text:    "a DNS query to the sandbox's resolver, and its answer"},

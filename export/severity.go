@@ -35,6 +35,10 @@ func SeverityOf(e Event) Severity {
 		}
 	case audit.KindAccess:
 		return ofAccess(e.Access)
+	case audit.KindInbound:
+		if e.Inbound != nil && e.Inbound.Op == audit.InboundRefuse {
+			return Notice
+		}
 	case audit.KindCopy:
 		if e.Copy != nil && e.Copy.Reason != "" {
 			return Warning

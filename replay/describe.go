@@ -101,6 +101,8 @@ func (d *describer) describe(r audit.Record, body []byte) (entry, bool) {
 		return d.file(r.File), true
 	case r.Kind == audit.KindFlow && r.Flow != nil:
 		return d.flow(r), true
+	case r.Kind == audit.KindInbound && r.Inbound != nil:
+		return inbound(r.Inbound), true
 	case r.Kind == audit.KindDNS && r.DNS != nil:
 		return dns(r.DNS), true
 	case r.Kind == audit.KindHTTP && r.HTTP != nil:
@@ -340,6 +342,23 @@ func gap(g *audit.Gap) entry {
 		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
 	}
 	e.add(e.mood, escape(text+": "+orUnknown(g.Cause)))
+	return e
+}
+
+// inbound shows a connection to a port of the sandbox.
+func inbound(c *audit.Inbound) entry {
+	e := entry{result: escape(string(c.Op)), mood: plain}
+	if c.DurationNS > 0 {
+		e.length = duration(c.DurationNS)
+	}
+	e.add(bold, fmt.Sprintf("port %d", c.Port))
+	e.add(plain, "  for "+escape(c.Who)+" by "+escape(c.Via))
+	if c.Op == audit.InboundClose {
+		e.add(plain, fmt.Sprintf("  %s in, %s out", size(c.BytesIn), size(c.BytesOut)))
+	}
+	if c.Reason != "" {
+		e.add(red, "  "+escape(c.Reason))
+	}
 	return e
 }
 

@@ -108,6 +108,14 @@ func (l *Live) File(ctx context.Context, c FileCall, pipe *os.File) (*Filed, err
 	return l.session.File(ctx, c, pipe)
 }
 
+// Ports returns the TCP ports on which processes of the run listen.
+func (l *Live) Ports(ctx context.Context) ([]int, error) { return l.session.Ports(ctx) }
+
+// Dial connects to a port; see worker.Session.Dial.
+func (l *Live) Dial(ctx context.Context, c worker.Connection) (*worker.Tunnel, error) {
+	return l.session.Dial(ctx, c)
+}
+
 // Signal sends a signal to the process's group.
 func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.live.session.Signal(ctx, p.Name, sig)

@@ -106,8 +106,10 @@ func (w *worker) take(files []*os.File) error {
 		w.processes = newProcesses(w)
 		maps.Copy(handlers, w.processes.handlers())
 		maps.Copy(handlers, newFiles(w.processes).handlers())
+		maps.Copy(handlers, w.processes.portHandlers())
 	}
 	w.conn = privsep.New(socket, handlers)
+	w.conn.Kinds = kinds
 	w.files = remote.New(w.conn)
 	return nil
 }

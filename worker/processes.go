@@ -31,13 +31,15 @@ func (sessionEnds) Is(target error) bool { return target == context.Canceled }
 //	newProcesses --serve--> open --end, or the run ends--> closed: all processes have ended
 type processes struct {
 	worker *worker
-	end    chan struct{} // receives an element when the owner ends the session
-	steps  sync.WaitGroup
+	end    chan struct{}  // receives an element when the owner ends the session
+	steps  sync.WaitGroup // and connections to ports
 
 	mu      sync.Mutex // guards the fields below
 	sandbox *sandbox.Sandbox
 	ctx     context.Context // nil unless the session is open
 	live    map[string]*running
+	tunnels int // connections to ports that are open or being made
+	opened  int // and all that there were
 }
 
 // running is a process that runs.

@@ -41,7 +41,7 @@ func (s *Session) close() {
 // call makes a call of the worker.
 func (s *Session) call(ctx context.Context, name string, args, result any, files ...*os.File) error {
 	_, err := s.worker.Call(ctx, name, args, result, files...)
-	if e := new(privsep.RemoteError); errors.As(err, &e) {
+	if e := new(privsep.RemoteError); errors.As(err, &e) && e.Unwrap() == nil {
 		return errors.New(e.Text)
 	}
 	return err

@@ -232,6 +232,7 @@ func (r *run) connect(orders order, console *streams, handlers map[string]privse
 	}
 	defer there.Close()
 	c := &connection{privsep.New(here, r.own.Watch(handlers)), make(chan error, 1)}
+	c.Kinds = kinds
 	go func() { c.running <- c.Run(context.Background()) }()
 	files := append([]*os.File{there, config}, console.theirs...)
 	if err := begin(append(files, console.messages)); err != nil {

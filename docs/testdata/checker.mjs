@@ -569,6 +569,17 @@ var schema_default = {
     "duration_ns?": "int64",
     "count?": "uint64"
   },
+  "inbound?": {
+    id: "string",
+    op: "string",
+    port: "int64",
+    who: "string",
+    via: "string",
+    "bytes_in?": "int64",
+    "bytes_out?": "int64",
+    "reason?": "string",
+    "duration_ns?": "int64"
+  },
   "dns?": {
     name: "text",
     type: "string",

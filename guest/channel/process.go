@@ -172,7 +172,7 @@ func (p *Process) listen() (*report, error) {
 // only reports whether a report has exactly one kind of contents.
 func (r *report) only(has bool) bool {
 	n := 0
-	for _, set := range []bool{r.Started, r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
+	for _, set := range []bool{r.Started, r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Ports != nil, r.Connected, r.Refused, r.Error != "", r.Done} {
 		if set {
 			n++
 		}

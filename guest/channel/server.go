@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/erase"
+	"github.com/custody-project/custody/internal/splice"
 )
 
 // Runner starts commands, each in a separate cell.
@@ -68,6 +69,9 @@ type Server struct {
 	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
 	// Flush. It may be nil.
 	Identify func(context.Context, Identity) error
+	// Dial connects to a TCP port on the loopback interface, and Ports lists those that listen there. They may be nil.
+	Dial  func(ctx context.Context, port int) (splice.Conn, error)
+	Ports func() ([]int, error)
 
 	run    string // the run's ID, which secrets are sealed for; set with the identity
 	stage  stage
@@ -123,7 +127,7 @@ func (h hello) dataStreams() int {
 		return 2
 	case h.executes():
 		return 3
-	case h.Kind == streamCopyIn || h.Kind == streamCopyOut || h.Kind == streamFile:
+	case h.Kind == streamCopyIn || h.Kind == streamCopyOut || h.Kind == streamFile || h.Kind == streamConnect:
 		return 1
 	}
 	return 0
@@ -164,6 +168,10 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		writeFrame(ctl, report{Done: true}, maxReport)
 	case h.Kind == streamDrain:
 		writeFrame(ctl, s.freed(), maxReport)
+	case h.Kind == streamPorts:
+		writeFrame(ctl, s.listening(), maxReport)
+	case h.Kind == streamConnect:
+		s.connect(ctx, h.Port, ctl, data[0])
 	case h.Kind == streamEnd:
 		s.endSession(ctx, ctl)
 	case h.Kind == streamFile && h.File != nil:

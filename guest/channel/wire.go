@@ -31,6 +31,8 @@ import (
 //	end       guest -> host   report; the session has ended
 //	file      followed by a data stream of content from the host, or from the guest
 //	          guest -> host   fileReport ...         host -> guest   fileControl, if the content is complete
+//	ports     guest -> host   report
+//	connect   followed by a data stream of the connection's bytes;  guest -> host   report that it is connected, report of its end
 //
 // Data streams carry bytes and no frames. yamux gives each stream a separate
 // window (256 KiB), so a slow reader blocks only its own stream
@@ -66,6 +68,8 @@ const (
 	streamDrain    streamKind = "drain"
 	streamEnd      streamKind = "end"
 	streamFile     streamKind = "file"
+	streamPorts    streamKind = "ports"
+	streamConnect  streamKind = "connect"
 )
 
 type hello struct {
@@ -73,6 +77,7 @@ type hello struct {
 	Command  *wireCommand `json:"command,omitempty"`
 	Identity *Identity    `json:"identity,omitempty"`
 	File     *FileRequest `json:"file,omitempty"`
+	Port     int          `json:"port,omitempty"` // connect
 }
 
 // wireCommand is a Command whose strings may hold any byte but NUL.
@@ -98,14 +103,19 @@ type control struct {
 
 // report is the guest's answer to a request of the host.
 type report struct {
-	Key      []byte       `json:"key,omitempty"`     // exec: what the secrets are to be sealed for
-	Proof    *proof       `json:"proof,omitempty"`   // exec: answers control.Prove
-	Wiped    *wiped       `json:"wiped,omitempty"`   // exec: answers control.Wipe
-	Started  bool         `json:"started,omitempty"` // exec in a session: the command executes
-	Exit     *Exit        `json:"exit,omitempty"`    // exec
-	Mark     uint64       `json:"mark,omitempty"`    // exec, end: every event before the exit stands before this mark
-	Clock    *time.Time   `json:"clock,omitempty"`   // identity: the guest's clock after it was set
-	Deleted  []audit.Text `json:"deleted,omitempty"`
+	Key     []byte       `json:"key,omitempty"`     // exec: what the secrets are to be sealed for
+	Proof   *proof       `json:"proof,omitempty"`   // exec: answers control.Prove
+	Wiped   *wiped       `json:"wiped,omitempty"`   // exec: answers control.Wipe
+	Started bool         `json:"started,omitempty"` // exec in a session: the command executes
+	Exit    *Exit        `json:"exit,omitempty"`    // exec
+	Mark    uint64       `json:"mark,omitempty"`    // exec, end: every event before the exit stands before this mark
+	Clock   *time.Time   `json:"clock,omitempty"`   // identity: the guest's clock after it was set
+	Deleted []audit.Text `json:"deleted,omitempty"`
+
+	Ports     []int `json:"ports,omitempty"`     // ports
+	Connected bool  `json:"connected,omitempty"` // connect: bytes follow on the data stream
+	Refused   bool  `json:"refused,omitempty"`   // connect, with Error: nothing listens
+
 	Warnings []audit.Text `json:"warnings,omitempty"`
 	Error    string       `json:"error,omitempty"`
 	Done     bool         `json:"done,omitempty"` // the last report of this stream

@@ -200,10 +200,10 @@ func newRequest(r *http.Request, route string, rule Rule, tenant string) *reques
 	return q
 }
 
-// asked returns what a request accesses beside the run: its query, and the record or resource in its path.
+// asked returns what a request accesses beside the run: its query, and the record, resource or port in its path.
 func asked(r *http.Request) string {
 	var parts []string
-	for _, name := range []string{"seq", "id"} {
+	for _, name := range []string{"seq", "id", "port"} {
 		if v := r.PathValue(name); v != "" {
 			parts = append(parts, name+"="+url.QueryEscape(v))
 		}

@@ -172,7 +172,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 	search := searcher{s.source, m, key}
 	nr := &noteReader{source: s.source}
 	files := &downloads{turnstile: turnstile{most: maxDownloads, each: maxDownloadsOf}, log: s.log}
-	return &handlers{
+	all := &handlers{
 		about:    aboutHandler{source: s.source, oidc: o.OIDC},
 		runs:     runsHandler{find, st, c, key},
 		records:  recordsHandler{find, st, m, nr, key, o.Proof, o.Now},
@@ -190,6 +190,8 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 
 		sandboxes: sandboxesHandler{fleet: o.Sandboxes, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
+	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}}
+	return all
 }
 
 // ServeHTTP implements http.Handler.

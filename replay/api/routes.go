@@ -62,6 +62,7 @@ type handlers struct {
 	tokens   tokensHandler
 
 	sandboxes sandboxesHandler
+	ports     portsHandler
 }
 
 // routes returns all routes except those for sessions, which are the Gate's.
@@ -124,6 +125,8 @@ func (h *handlers) routes() []*route {
 		{"GET", "/sandboxes/{run}/processes/{process}/output", streams, []string{"stream", "offset", "follow"}, h.sandboxes.output},
 		{"POST", "/sandboxes/{run}/processes/{process}/input", operates, []string{"end"}, h.sandboxes.input},
 		{"POST", "/sandboxes/{run}/processes/{process}/signal", operates, nil, h.sandboxes.signal},
+		{"GET", "/sandboxes/{run}/ports", attends, nil, h.ports.list},
+		{"GET", "/sandboxes/{run}/ports/{port}", streams, nil, h.ports.connect},
 		{"POST", "/sandboxes/{run}/processes/{process}/resize", operates, nil, h.sandboxes.resize},
 		{"GET", "/sandboxes/{run}/files", attends, []string{"path", "link", "user"}, h.sandboxes.fileRoute(channel.FileStat)},
 		{"DELETE", "/sandboxes/{run}/files", operates, []string{"path", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileRemove)},

@@ -31,7 +31,7 @@ type observer struct {
 	run     string     // the run's ID; empty: it has none yet
 	step    string     // of the command that init starts next; empty: of none
 	begun   bool       // a step has begun
-	marks   int        // sockets that init has made: one at the end of each command
+	marks   int        // local sockets that init has made: one at the end of each command
 	ends    int        // commands of which all events were expected to be handled
 	procs   map[int]*process
 	dropped uint32
@@ -161,11 +161,13 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 		if len(o.writers) < maxWriters {
 			o.writers[absolute(m)] = p
 		}
-	case m.Socket != nil && m.Process.PID == 1:
-		o.marks++
+	case m.Process.PID == 1 && m.Socket != nil:
+		if m.Socket.Family == unix.AF_UNIX { // others are connections of the host to ports, which the host records
+			o.marks++
+		}
 	case m.Socket != nil && m.Socket.FD >= 0:
 		p.opened(m.Socket)
-	case m.Connect != nil && m.Connect.To.IsValid():
+	case m.Process.PID != 1 && m.Connect != nil && m.Connect.To.IsValid():
 		return o.connect(ctx, p, m)
 	}
 	return nil

@@ -169,7 +169,7 @@ func TestObserveMark(t *testing.T) {
 	v := &vm{stream: &trace.Stream{}}
 	socket := func(pid int) trace.Message {
 		m := by(pid)
-		m.Socket = &trace.Socket{FD: 9}
+		m.Socket = &trace.Socket{FD: 9, Family: unix.AF_UNIX}
 		return m
 	}
 	w.send(clone(2, 3), execd(3, "/bin/true", "true"), socket(3), end(3))
@@ -212,6 +212,14 @@ func TestObserveConnect(t *testing.T) {
 	socket.Socket = &trace.Socket{FD: 3, Family: unix.AF_INET, Type: unix.SOCK_DGRAM}
 	connect.Connect = &trace.Connect{FD: 3, To: netip.MustParseAddrPort("198.18.0.1:53")}
 	w.send(socket, connect)
+	inbound := by(1)
+	inbound.Socket = &trace.Socket{FD: 3, Family: unix.AF_INET, Type: unix.SOCK_STREAM}
+	w.send(inbound)
+	inbound.Socket, inbound.Connect = nil, connect.Connect
+	w.send(inbound) // a connection of the host's, through init
+	if w.marks != 0 {
+		t.Error("a connection of the host's is taken for the end of a command")
+	}
 	if f := w.events[0].Flow; len(w.events) != 1 || f.Proto != "udp" || f.DstPort != 53 || f.Proc == "" {
 		t.Errorf("%+v", w.events)
 	}

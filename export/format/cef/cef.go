@@ -61,6 +61,8 @@ func event(l *line, e *export.Event) {
 		fileEvent(l, e, or(e.File))
 	case audit.KindFlow:
 		flowEvent(l, e, or(e.Flow))
+	case audit.KindInbound:
+		inboundEvent(l, e, or(e.Inbound))
 	case audit.KindDNS:
 		dnsEvent(l, e, or(e.DNS))
 	case audit.KindHTTP:

@@ -157,6 +157,23 @@ func verdict(v audit.Verdict) (word, outcome string) {
 	return "allowed", "success"
 }
 
+func inboundEvent(l *line, e *export.Event, c audit.Inbound) {
+	outcome := "success"
+	if c.Op == audit.InboundRefuse {
+		outcome = "failure"
+	}
+	begin(l, e, "inbound:"+string(c.Op), "Connection to a port of the sandbox", outcome)
+	l.str("act", string(c.Op))
+	l.str("reason", c.Reason)
+	l.str("suser", c.Who)
+	l.intIf("dpt", int64(c.Port))
+	l.intIf("in", c.BytesIn)
+	l.intIf("out", c.BytesOut)
+	l.str("custodyInboundId", c.ID)
+	l.str("custodyInboundVia", c.Via)
+	l.duration(c.DurationNS)
+}
+
 func dnsEvent(l *line, e *export.Event, q audit.DNS) {
 	word, outcome := verdict(q.Verdict)
 	if q.RCode != "NOERROR" {

@@ -57,6 +57,10 @@ func (l *line) rest(r audit.Record, body []byte) {
 	case r.Policy != nil:
 		p := r.Policy
 		l.subject, l.detail = fmt.Sprintf("generation %d", p.Generation), words("digest", p.Digest, "before", p.Previous)
+	case r.Inbound != nil:
+		c := r.Inbound
+		l.action, l.subject, l.detail, l.reason = string(c.Op), fmt.Sprintf("port %d", c.Port), words("who", c.Who, "via", c.Via, "id", c.ID), c.Reason
+		l.bytesIn, l.bytesOut, l.duration = positive(c.BytesIn), positive(c.BytesOut), c.DurationNS
 	case r.Probe != nil:
 		p := r.Probe
 		l.action, l.subject, l.detail = blocked(p.Blocked), p.Name, words("family", p.Family, "run", p.Run, "seq", fmt.Sprint(p.Seq), "saw", string(p.Detail))

@@ -132,6 +132,29 @@ func verdict(v audit.Verdict) string {
 	return "allowed"
 }
 
+func inboundEvent(d *doc, c audit.Inbound) {
+	t := class{kind: "event", category: []string{"network"}, action: "inbound-" + string(c.Op), outcome: "success", reason: c.Reason, duration: c.DurationNS}
+	switch c.Op {
+	case audit.InboundOpen:
+		t.types = []string{"connection", "start"}
+	case audit.InboundClose:
+		t.types = []string{"connection", "end"}
+	default:
+		t.types, t.outcome = []string{"connection", "info"}, "failure"
+	}
+	top := d.head(t)
+	top.Join("message", "connection to port", strconv.Itoa(c.Port), string(c.Op), c.Who, c.Reason)
+
+	left := d.custody("inbound")
+	left.StrIf("id", c.ID)
+	left.StrIf("op", string(c.Op))
+	left.Int("port", int64(c.Port))
+	left.StrIf("who", c.Who)
+	left.StrIf("via", c.Via)
+	left.IntIf("bytes_in", c.BytesIn)
+	left.IntIf("bytes_out", c.BytesOut)
+}
+
 func dnsEvent(d *doc, q audit.DNS) {
 	outcome := "success"
 	if q.Verdict == audit.Deny || q.RCode != "NOERROR" {

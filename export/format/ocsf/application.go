@@ -244,6 +244,28 @@ func llmRest(in wire.Object, v minor, l audit.LLM) {
 	in.IntIf("budget", l.Budget)
 }
 
+func inboundEvent(d *doc, c audit.Inbound) {
+	status := success
+	if c.Op == audit.InboundRefuse {
+		status = failure
+	}
+	top := d.head(6002, other, "inbound "+string(c.Op), status)
+	top.StrIf("status_detail", c.Reason)
+	top.Join("message", "connection to port", strconv.Itoa(c.Port), string(c.Op), c.Who, c.Reason)
+	app(top, d.e, d.v, "sandbox", "")
+	d.device(true)
+
+	left := d.unmapped()
+	left.StrIf("id", c.ID)
+	left.StrIf("op", string(c.Op))
+	left.Int("port", int64(c.Port))
+	left.StrIf("who", c.Who)
+	left.StrIf("via", c.Via)
+	left.IntIf("bytes_in", c.BytesIn)
+	left.IntIf("bytes_out", c.BytesOut)
+	left.IntIf("duration_ns", c.DurationNS)
+}
+
 func copyEvent(d *doc, c audit.Copy) {
 	status := success
 	if c.Reason != "" {

@@ -80,6 +80,8 @@ func (d *doc) event() {
 		fileEvent(d, or(e.File))
 	case audit.KindFlow:
 		flowEvent(d, or(e.Flow))
+	case audit.KindInbound:
+		inboundEvent(d, or(e.Inbound))
 	case audit.KindDNS:
 		dnsEvent(d, or(e.DNS))
 	case audit.KindHTTP:

@@ -255,6 +255,14 @@ func (m *model) rest(r audit.Record, at int64) {
 		e := m.of(r, laneFindings, "", at, "probe: "+r.Probe.Name)
 		e.say("blocked", fmt.Sprint(r.Probe.Blocked))
 		e.say("detail", string(r.Probe.Detail))
+	case r.Inbound != nil:
+		c := r.Inbound
+		e := m.of(r, laneSandbox, "", at, fmt.Sprintf("%s connection to port %d", c.Op, c.Port))
+		e.say("who", c.Who)
+		e.say("via", c.Via)
+		e.say("reason", c.Reason)
+		e.count("bytes in", c.BytesIn)
+		e.count("bytes out", c.BytesOut)
 	case r.Copy != nil:
 		c := r.Copy
 		e := m.of(r, laneSandbox, "", at, "copy "+c.Direction+" "+string(c.Dir))

@@ -52,6 +52,9 @@ file/rename guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969b
 file/api host {"kind":"file","file":{"op":"read","path":"/workspace/n.txt","size":100,"sha256":"b2bc7d3f8b652d2ec96865b68ad8f80e22cca174abe1aed7889e242a747d590f","caller":"agents","offset":10}}
 file/failed host {"kind":"file","file":{"op":"list","path":"/workspace/none","size":0,"caller":"agents","error":"\"/workspace/none\": there is no such file"}}
 file/delete guest {"kind":"file","step":"agent","file":{"op":"delete","path":"relative","size":0}}
+inbound/open host {"kind":"inbound","inbound":{"id":"c1","op":"open","port":8080,"who":"token:ci","via":"tunnel"}}
+inbound/close host {"kind":"inbound","inbound":{"id":"c1","op":"close","port":8080,"who":"token:ci","via":"tunnel","bytes_in":723,"bytes_out":1436,"reason":"nothing was sent or received for too long","duration_ns":457547669}}
+inbound/refuse host {"kind":"inbound","inbound":{"id":"c2","op":"refuse","port":8081,"who":"token:ci","via":"tunnel","reason":"nothing listens on the port"}}
 flow/attempt guest {"kind":"flow","step":"agent","flow":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"state":"attempt","proto":"tcp","src_ip":"198.18.0.2","src_port":41554,"dst_ip":"198.18.1.0","dst_port":443,"errno":115}}
 flow/connected guest {"kind":"flow","step":"agent","flow":{"pid":116,"state":"attempt","proto":"udp","dst_ip":"2600:dead:66::66","dst_port":53}}
 flow/failed guest {"kind":"flow","step":"agent","flow":{"pid":116,"parent":"5987210b927949e7fbf9194515cb6308","state":"attempt","proto":"tcp","dst_ip":"10.0.0.1","dst_port":22,"errno":101}}

@@ -7,6 +7,7 @@ export const kinds = [
   "exit",
   "file",
   "flow",
+  "inbound",
   "dns",
   "http",
   "llm",
@@ -31,6 +32,7 @@ export const runKinds: Kind[] = [
   "exit",
   "file",
   "flow",
+  "inbound",
   "dns",
   "http",
   "llm",
@@ -45,7 +47,7 @@ export const runKinds: Kind[] = [
 ];
 
 /** The names of the payloads. */
-export type Payload = "lifecycle" | "exec" | "exit" | "file" | "flow" | "dns" | "http" | "llm" | "policy" | "probe" | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access" | "note";
+export type Payload = "lifecycle" | "exec" | "exit" | "file" | "flow" | "inbound" | "dns" | "http" | "llm" | "policy" | "probe" | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access" | "note";
 
 /** What a record of a kind says, in a line. */
 export const kindWords = new Map<string, string>([
@@ -55,6 +57,7 @@ export const kindWords = new Map<string, string>([
   ["exit", "the end of a process that had an exec; the host writes it where the guest reported none"],
   ["file", "a file or directory was created, written, read, renamed or deleted"],
   ["flow", "a network connection: the guest reports the attempt, the host what was enforced"],
+  ["inbound", "a connection that a caller made to a TCP port of the sandbox, through the API"],
   ["dns", "a DNS query to the sandbox's resolver, and its answer"],
   ["http", "an HTTP request through the gateway"],
   ["llm", "an LLM API call through the gateway"],

@@ -97,6 +97,7 @@ export interface RunRecord {
   exit?: Exit;
   file?: FileEvent;
   flow?: Flow;
+  inbound?: Inbound;
   dns?: DNS;
   http?: HTTP;
   llm?: LLM;
@@ -251,6 +252,17 @@ export interface Flow {
   packets_in?: number;
   duration_ns?: number;
   count?: number;
+}
+export interface Inbound {
+  id: string;
+  op: "open" | "close" | "refuse" | string;
+  port: number;
+  who: string;
+  via: string;
+  bytes_in?: number;
+  bytes_out?: number;
+  reason?: string;
+  duration_ns?: number;
 }
 export interface DNS {
   name: Text;

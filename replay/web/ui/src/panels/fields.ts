@@ -74,6 +74,10 @@ const specs: Record<Payload, Spec[]> = {
     ["generation", "Policy generation", "number"], ["pid", "Process id (guest's claim)", "number"], ["proc", "Process (guest's claim)", "proc"],
     ["parent", "Process's parent (guest's claim)", "proc"],
   ],
+  inbound: [
+    ["op", "Operation", "text"], ["port", "Port", "number"], ["who", "Caller", "text"], ["via", "Made over", "text"], ["reason", "Reason", "text"],
+    ["bytes_in", "Bytes into the sandbox", "bytes"], ["bytes_out", "Bytes out of the sandbox", "bytes"], ["duration_ns", "Lasted", "duration"], ["id", "Connection", "text"],
+  ],
   dns: [
     ["name", "Name asked for", "host"], ["type", "Type", "text"], ["rcode", "Answer's code", "text"], ["answers", "Answers", "list"], ...verdict,
     ["synthetic", "The address represents the name in this sandbox only", "flag"], ["chain", "CNAME chain", "list"], ["ttl", "TTL in seconds", "count"],

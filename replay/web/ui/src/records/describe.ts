@@ -51,6 +51,11 @@ const makers: Record<Kind, (r: RunRecord) => Description> = {
     const times = (f.count ?? 0) > 1 ? `  ${count(f.count)} times` : "";
     return { words: `${f.state} ${f.proto} ${where}${sum}${times}${f.reason ? `  ${f.reason}` : ""}`, ...verdict(f.verdict, f.state === "revoke") };
   },
+  inbound: (r) => {
+    const c = r.inbound!;
+    const sum = c.op === "close" ? `  ${bytes(c.bytes_in ?? 0)} in, ${bytes(c.bytes_out ?? 0)} out` : "";
+    return { words: `${c.op} connection to port ${c.port} for ${c.who}${sum}${c.reason ? `  ${c.reason}` : ""}${ms(c.duration_ns)}`, ...(c.op === "refuse" ? { tone: "warn" as const } : {}) };
+  },
   dns: (r) => {
     const d = r.dns!;
     const answers = d.answers?.length ? `→ ${d.answers.slice(0, 4).join(", ")}${d.answers.length > 4 ? ", …" : ""}` : d.rcode;

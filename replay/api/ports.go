@@ -1,0 +1,142 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/fleet"
+	"github.com/custody-project/custody/internal/splice"
+	"github.com/custody-project/custody/replay/access"
+)
+
+// tunnelProtocol is what a connection is upgraded to: the bytes of a TCP connection to a port of a sandbox. No page can have a browser ask for it.
+const tunnelProtocol = "custody-tcp"
+
+// portsHandler serves the TCP ports of sandboxes.
+type portsHandler struct {
+	sandboxes *sandboxesHandler
+	tunnels   turnstile // connections to ports
+}
+
+// maxTunnels bounds the connections to ports, and maxTunnelsOf those of one principal.
+const maxTunnels, maxTunnelsOf = 4096, 512
+
+func (h *portsHandler) list(w http.ResponseWriter, r *request) error {
+	s, err := h.sandboxes.find(r)
+	if err != nil {
+		return err
+	}
+	ports, err := fleet.PortsOf(s).List(r.Context())
+	if err != nil {
+		return fleetProblem(err)
+	}
+	list := []client.Port{}
+	for _, p := range ports {
+		list = append(list, client.Port{Port: p})
+	}
+	return answer(w, struct {
+		Ports []client.Port `json:"ports"`
+	}{list})
+}
+
+// connect makes the connection of the request one to a port of the sandbox.
+func (h *portsHandler) connect(w http.ResponseWriter, r *request) error {
+	s, err := h.sandboxes.find(r)
+	if err != nil {
+		return err
+	}
+	var port int
+	if _, err := fmt.Sscan(r.PathValue("port"), &port); err != nil || fmt.Sprint(port) != r.PathValue("port") {
+		return bad("give a number, 1 to 65535", "%.20q is no port", r.PathValue("port"))
+	}
+	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), tunnelProtocol) {
+		w.Header().Set("Upgrade", tunnelProtocol)
+		return access.NewProblem(http.StatusUpgradeRequired, "upgrade", "this address is a TCP connection", "use HTTP/1.1 with the headers Connection: Upgrade and Upgrade: "+tunnelProtocol)
+	}
+	leave, err := h.tunnels.enter(r.who.Tenant+"\x00"+r.who.Name, "connections to ports")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	tunnel, err := fleet.PortsOf(s).Dial(r.Context(), port, r.who.Name, "tunnel")
+	if err != nil {
+		return portProblem(err, port)
+	}
+	defer tunnel.Close()
+	caller, err := upgraded(w)
+	if err != nil || caller == nil {
+		return err
+	}
+	ctx, cancel := h.until(r)
+	defer cancel()
+	splice.Join(ctx, caller, tunnel, 0, &splice.Traffic{}) // the sandbox records how it ends
+	return nil
+}
+
+// portProblem returns the response to an error of a connection to a port.
+func portProblem(err error, port int) error {
+	if errors.Is(err, fleet.ErrNotListening) {
+		return access.NewProblem(http.StatusBadGateway, "not-listening", fmt.Sprintf("nothing listens on port %d of the sandbox", port),
+			"start a server on 127.0.0.1, ::1 or all addresses; GET ports of the sandbox lists what listens")
+	}
+	return fleetProblem(err)
+}
+
+// until returns the context of a connection: it ends with the credential of the request, with the request's, and with the server.
+func (h *portsHandler) until(r *request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	if !r.who.Expires.IsZero() {
+		ctx, cancel = context.WithDeadline(r.Context(), r.who.Expires)
+	}
+	go func() {
+		select {
+		case <-h.sandboxes.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// hijacked is the connection of a client, with what the server has read ahead of it.
+type hijacked struct {
+	net.Conn
+	read *bufio.Reader
+}
+
+// Read implements io.Reader. The server's reader would end the context of the request with the first end of file, which is that of one direction.
+func (c *hijacked) Read(b []byte) (int, error) {
+	if c.read.Buffered() > 0 {
+		return c.read.Read(b)
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite implements splice.Conn.
+func (c *hijacked) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// upgraded answers that the protocol is switched, and takes over the connection. It returns nil if the client has gone.
+func upgraded(w http.ResponseWriter) (*hijacked, error) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(conn.SetDeadline(time.Now().Add(slowest)), write(conn, []byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+tunnelProtocol+"\r\n\r\n")), conn.SetDeadline(time.Time{}))
+	if err != nil {
+		conn.Close()
+		return nil, nil
+	}
+	return &hijacked{conn, rw.Reader}, nil
+}
