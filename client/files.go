@@ -126,12 +126,26 @@ func (f *Files) ReadFile(ctx context.Context, path string) ([]byte, error) {
 }
 
 // Write makes a regular file of a content, or replaces a file, when the content has ended. mode is its permissions; 0: those of the file that
-// is replaced, else 0644. With exclusive, no file is replaced. After an error of the content nothing is written.
+// is replaced, else 0644. With exclusive, no file is replaced. After an error of the content, or when ctx ends, nothing is written.
 func (f *Files) Write(ctx context.Context, path string, content io.Reader, mode fs.FileMode, exclusive bool) (i FileInfo, err error) {
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
+	body, stop := interruptible(ctx, content)
+	defer stop()
 	q := f.query(path, "mode", modeText(mode), "exclusive", flag(exclusive))
-	err = f.box.client.send(ctx, http.MethodPut, f.box.path("files", "content"), q, content, &i, header)
+	err = f.box.client.send(ctx, http.MethodPut, f.box.path("files", "content"), q, body, &i, header)
 	return i, err
+}
+
+// interruptible returns a reader of a content that does not wait for it any more when ctx ends: net/http would. A read of the content can
+// then still be in progress. stop makes further reads fail.
+func interruptible(ctx context.Context, content io.Reader) (body io.Reader, stop func()) {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, content)
+		w.CloseWithError(err) // nil: the end of the content
+	}()
+	forget := context.AfterFunc(ctx, func() { r.Close() })
+	return r, func() { forget(); r.Close() }
 }
 
 // WriteFile is Write of bytes.
