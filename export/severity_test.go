@@ -17,7 +17,7 @@ func TestSeverityOf(t *testing.T) {
 		"dns/deny": export.Warning, "dns/badvers": export.Warning, "dns/odd": export.Warning, "http/delete": export.Warning,
 		"llm/error": export.Notice, "policy/first": export.Notice, "policy/change": export.Notice,
 		"probe/escaped": export.Alert, "vm/freeze": export.Warning, "vm/thaw": export.Notice,
-		"secret/refuse": export.Warning, "secret/expire": export.Notice, "copy/failed": export.Warning,
+		"inbound/refuse": export.Notice, "secret/refuse": export.Warning, "secret/expire": export.Notice, "copy/failed": export.Warning,
 		"gap/output": export.Warning, "gap/wal": export.Error, "gap/ring": export.Error,
 		"finding/tunnel": export.Error, "finding/revoke": export.Alert, "finding/freeze": export.Alert, "finding/end": export.Alert,
 		"access/export": export.Notice, "access/manage": export.Notice, "access/project": export.Notice, "access/grant": export.Notice, "access/dropped": export.Notice,
