@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -48,12 +47,6 @@ func window(in *os.File) *client.TerminalState {
 		s.Rows, s.Cols = uint16(rows), uint16(cols)
 	}
 	return s
-}
-
-// isTerminal reports whether w is a file that is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // signalName returns the name of a signal, such as SIGINT.

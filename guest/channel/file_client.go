@@ -90,7 +90,8 @@ func (f *fileCall) write() error {
 	mine := (*localError)(nil)
 	complete := err == nil
 	if complete {
-		err = errors.Join(f.data.Close(), writeFrame(f.ctl, fileControl{Complete: true}, maxReport))
+		f.data.Close()
+		_ = writeFrame(f.ctl, fileControl{Complete: true}, maxReport) // if it fails, there is no answer
 	} else if errors.As(err, &mine) {
 		f.data.Close()
 		f.ctl.Close() // the guest drops what it has; its answer is read below

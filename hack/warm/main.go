@@ -32,7 +32,7 @@ func measure(ctx context.Context, args []string) error {
 	}
 	n, err := strconv.Atoi(args[4])
 	if err != nil || n < 1 {
-		return fmt.Errorf("N is %q", args[4])
+		return fmt.Errorf("the number %q is not positive", args[4])
 	}
 	page, err := client.New(args[1], args[2])
 	if err != nil {
