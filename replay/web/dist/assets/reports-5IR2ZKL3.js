@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-WXCLKSUR.js";import"./chunk-2PEQEGZ7.js";import"./chunk-Q6W3NDI4.js";import"./chunk-H5PJSRYA.js";import"./chunk-Y5OXMTQ5.js";import"./chunk-QEACHHYX.js";import"./chunk-AG7WLQAZ.js";import"./chunk-Q3BV7EQM.js";export{b as Runs,a as default};
