@@ -68,7 +68,8 @@ type Options struct {
 	Views *views.Shelf
 	// Tokens are the API tokens; nil: they cannot be administered through the API.
 	Tokens Tokens
-	// Sandboxes are the live sandboxes; nil: there are none. Serves reports whether a tenant can have some here.
+	// Sandboxes are the live sandboxes; nil: there are none. Serves reports whether a tenant can have some here;
+	// nil: none can.
 	Sandboxes *fleet.Fleet
 	Serves    func(tenant string) bool
 	// Gate authorizes each request.

@@ -64,7 +64,7 @@ func (h *sandboxesHandler) here(r *request) error {
 	if h.fleet == nil {
 		return errNotHere("sandboxes")
 	}
-	if !h.serves(r.who.Tenant) {
+	if h.serves == nil || !h.serves(r.who.Tenant) {
 		return access.NewProblem(http.StatusForbidden, "other-tenant", "this host runs no sandboxes of your tenant", "use a host of your tenant, or have an administrator name it under quotas.tenants in host.yaml")
 	}
 	return nil

@@ -98,7 +98,7 @@ func newWorld(t testing.TB, change ...func(*world, *api.Options)) *world {
 		t.Fatal(err)
 	}
 	o := w.options()
-	o.Sandboxes = w.noSandboxes()
+	o.Sandboxes, o.Serves = w.noSandboxes(), func(tenant string) bool { return tenant == "" }
 	for _, f := range change {
 		f(w, &o)
 	}
