@@ -175,7 +175,7 @@ type process struct {
 func start(t *testing.T) *process {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("this test needs root: only root can attach programs to control groups")
 	}
 	uid, err := confine.LeaseUID()
 	check(t, err)
