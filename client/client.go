@@ -82,12 +82,12 @@ func loopback(host string) bool {
 const maxAnswer = 64 << 20
 
 // call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil. While the service
-// carries out no request of this client because there were too many, it waits.
+// carries out no request of this client because there were too many, or because the sandbox is not live yet, it waits.
 func (c *Client) call(ctx context.Context, method string, at []string, query url.Values, body, result any, header http.Header) error {
 	for {
 		err := c.once(ctx, method, at, query, body, result, header)
 		p := new(Problem)
-		if !errors.As(err, &p) || p.Type != problemType+tooMany {
+		if !errors.As(err, &p) || p.Type != problemType+tooMany && p.Type != problemType+NotLive {
 			return err
 		}
 		if late := sleep(ctx, p.After+time.Duration(rand.Int64N(int64(time.Second)))); late != nil {

@@ -26,20 +26,11 @@ type Process struct {
 // Start starts a process, and the sandbox if that is only promised. It waits until the sandbox is live, which can take long while others are
 // queued before it: ctx bounds that time.
 func (b *Box) Start(ctx context.Context, r ProcessRequest) (*Process, error) {
-	for {
-		var s StartedProcess
-		err := b.client.call(ctx, http.MethodPost, b.path("processes"), nil, r, &s, nil)
-		if err == nil {
-			return b.Process(s.Name), nil
-		}
-		p := new(Problem)
-		if !errors.As(err, &p) || p.Type != problemType+NotLive {
-			return nil, err
-		}
-		if late := sleep(ctx, p.After); late != nil {
-			return nil, errors.Join(late, err)
-		}
+	var s StartedProcess
+	if err := b.client.call(ctx, http.MethodPost, b.path("processes"), nil, r, &s, nil); err != nil {
+		return nil, err
 	}
+	return b.Process(s.Name), nil
 }
 
 // Process returns the process with a name, which need not exist.

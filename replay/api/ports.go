@@ -33,6 +33,9 @@ func (h *portsHandler) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := live(r.Context(), s); err != nil {
+		return err
+	}
 	ports, err := fleet.PortsOf(s).List(r.Context())
 	if err != nil {
 		return fleetProblem(err)
@@ -65,6 +68,9 @@ func (h *portsHandler) connect(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
+	if err := live(r.Context(), s); err != nil {
+		return err
+	}
 	tunnel, err := fleet.PortsOf(s).Dial(r.Context(), port, r.who.Name, "tunnel")
 	if err != nil {
 		return portProblem(err, port)
