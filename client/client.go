@@ -81,11 +81,16 @@ func loopback(host string) bool {
 // maxAnswer bounds an answer that is no stream, in bytes.
 const maxAnswer = 64 << 20
 
-// call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil. While the service
-// carries out no request of this client because there were too many, or because the sandbox is not live yet, it waits.
+// call makes a request with a JSON body, unless that is nil, and decodes the answer into result, unless that is nil.
 func (c *Client) call(ctx context.Context, method string, at []string, query url.Values, body, result any, header http.Header) error {
+	return admitted(ctx, func() error { return c.once(ctx, method, at, query, body, result, header) })
+}
+
+// admitted calls f again while the service refuses to carry out its request for now, because there were too many or because the sandbox is not
+// live yet. Each time it waits for as long as the service demands.
+func admitted(ctx context.Context, f func() error) error {
 	for {
-		err := c.once(ctx, method, at, query, body, result, header)
+		err := f()
 		p := new(Problem)
 		if !errors.As(err, &p) || p.Type != problemType+tooMany && p.Type != problemType+NotLive {
 			return err
@@ -94,6 +99,19 @@ func (c *Client) call(ctx context.Context, method string, at []string, query url
 			return errors.Join(late, err)
 		}
 	}
+}
+
+// open makes a request whose body, unless that is nil, can be sent again, and returns the answer, whose body the caller closes.
+func (c *Client) open(ctx context.Context, method string, at []string, query url.Values, body []byte, header http.Header) (res *http.Response, err error) {
+	err = admitted(ctx, func() error {
+		var r io.Reader
+		if body != nil {
+			r = bytes.NewReader(body)
+		}
+		res, err = c.do(ctx, method, at, query, r, header)
+		return err
+	})
+	return res, err
 }
 
 // sleep waits, at most until ctx is done.

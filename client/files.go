@@ -106,7 +106,7 @@ func (f *Files) ReadDir(ctx context.Context, path string) (all []FileInfo, err e
 func (f *Files) Open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
 	var body io.ReadCloser
 	err := repeat(ctx, func() error {
-		res, err := f.box.client.do(ctx, http.MethodGet, f.box.path("files", "content"), f.query(path, "offset", strconv.FormatInt(offset, 10)), nil, nil)
+		res, err := f.box.client.open(ctx, http.MethodGet, f.box.path("files", "content"), f.query(path, "offset", strconv.FormatInt(offset, 10)), nil, nil)
 		if err == nil {
 			body = res.Body
 		}

@@ -40,7 +40,7 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	var below net.Conn
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { below = i.Conn }})
 	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {tunnelProtocol}}
-	res, err := straight.do(traced, http.MethodGet, b.path("ports", strconv.Itoa(port)), nil, nil, header)
+	res, err := straight.open(traced, http.MethodGet, b.path("ports", strconv.Itoa(port)), nil, nil, header)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -81,7 +80,7 @@ func (p *Process) input(ctx context.Context, b []byte, end bool) error {
 		query.Set("end", "true")
 	}
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
-	res, err := p.box.client.do(ctx, http.MethodPost, p.path("input"), query, bytes.NewReader(b), header)
+	res, err := p.box.client.open(ctx, http.MethodPost, p.path("input"), query, b, header)
 	if err != nil {
 		return err
 	}
@@ -165,7 +164,7 @@ func (o *output) Read(b []byte) (int, error) {
 func (o *output) connect() error {
 	return repeatFor(o.ctx, patience, func() error {
 		query := url.Values{"offset": {strconv.FormatInt(o.offset, 10)}, "follow": {strconv.FormatBool(o.follow)}, "stream": {o.stream}}
-		res, err := o.process.box.client.do(o.ctx, http.MethodGet, o.process.path("output"), query, nil, nil)
+		res, err := o.process.box.client.open(o.ctx, http.MethodGet, o.process.path("output"), query, nil, nil)
 		if err == nil {
 			o.body = res.Body
 		}

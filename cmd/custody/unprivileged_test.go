@@ -19,6 +19,7 @@ func TestUnprivileged(t *testing.T) {
 		notHere  = "needs the state of this host, and the service does not carry it out for its users\nhint: have an administrator call it as root"
 		notLive  = "hint: `custody runs --status running` lists the live runs"
 		needRoot = "hint: run it with sudo"
+		needHost = "hint: give --host https://HOST:PORT, or set CUSTODY_URL"
 	)
 	calls := map[string]struct{ args, want string }{
 		"run":             {"run --project none -- true", "`custody project ls`"},
@@ -78,6 +79,11 @@ func TestUnprivileged(t *testing.T) {
 		"world":           {"world -- true", needRoot},
 		"host":            {"host", needRoot},
 		"doctor":          {"doctor", notHere},
+		"ps":              {"ps", needHost},
+		"exec":            {"exec sandbox true", needHost},
+		"logs":            {"logs sandbox", needHost},
+		"kill":            {"kill sandbox", needHost},
+		"destroy":         {"destroy sandbox", needHost},
 		"version":         {"version", works},
 		"help":            {"help", works},
 		"completion":      {"completion bash", works},
