@@ -97,18 +97,19 @@ func portProblem(err error, port int) error {
 
 // until returns the context of a connection: it ends with the credential of the request, with the request's, and with the server.
 func (h *portsHandler) until(r *request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, end := context.WithCancel(r.Context())
+	expire := func() {}
 	if !r.who.Expires.IsZero() {
-		ctx, cancel = context.WithDeadline(r.Context(), r.who.Expires)
+		ctx, expire = context.WithDeadline(ctx, r.who.Expires)
 	}
 	go func() {
 		select {
 		case <-h.sandboxes.ended:
-			cancel()
+			end()
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
+	return ctx, func() { expire(); end() }
 }
 
 // hijacked is the connection of a client, with what the server has read ahead of it.
