@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 )
 
@@ -28,12 +26,8 @@ func (k Keys) Use(c *remote.Client) {
 // for that process; only the key's owner may write to it.
 func (k Keys) Server(dir string) (*remote.Server, error) {
 	h := k.host
-	published, err := regular.ReadFile(h.path("log", "checkpoint"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
 	return remote.NewServer(remote.Options{
-		Dir: dir, Key: k.Signing, Trusted: k.Trusted, Published: published,
+		Dir: dir, Key: k.Signing, Trusted: k.Trusted,
 		DeleteAfter: time.Duration(h.config.DeleteAfter), Prefix: store.AccessPrefix, Tenant: h.config.Tenant,
 	})
 }

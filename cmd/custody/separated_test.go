@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/hostd"
 )
 
@@ -130,6 +131,26 @@ func TestSeparatedKilled(t *testing.T) {
 			s.admin.verified(runs[1].ID)
 			s.admin.verified(runs[0].ID)
 		})
+	}
+}
+
+// TestHostUsedBefore: a host that was used before it got a service, whose home has a log: the service's log is another one.
+func TestHostUsedBefore(t *testing.T) {
+	t.Parallel()
+	root := newGVisorDoor(t)
+	root.must(0, "run", "-q", "--", "true")
+	s := separate(root)
+	s.user.must(0, "run", "-q", "--", "true")
+	s.admin.verified("last")
+	s.root.verified("last")
+	for _, home := range []string{s.root.home, s.admin.home} {
+		b, err := os.ReadFile(filepath.Join(home, "log", "checkpoint"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := statement.ReadCheckpoint(b); err != nil || c.Size == 0 {
+			t.Errorf("%s: the checkpoint has %d entries: %v", home, c.Size, err)
+		}
 	}
 }
 
