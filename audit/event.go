@@ -430,7 +430,7 @@ type Output struct {
 
 // VM is an operation of the driver on the virtual machine.
 type VM struct {
-	Op         string `json:"op"` // create, restore, boot, freeze, thaw, pause, snapshot, destroy
+	Op         string `json:"op"` // create, restore, boot, freeze, thaw, pause, snapshot, silent, destroy
 	Driver     string `json:"driver,omitempty"`
 	Tier       string `json:"tier,omitempty"`
 	Reason     string `json:"reason,omitempty"`

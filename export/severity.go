@@ -117,7 +117,7 @@ func ofVM(v *audit.VM) Severity {
 		return Info
 	}
 	switch v.Op {
-	case "freeze":
+	case "freeze", "silent":
 		return Warning
 	case "thaw":
 		return Notice

@@ -16,7 +16,7 @@ func TestSeverityOf(t *testing.T) {
 		"flow/deny": export.Warning, "flow/sum": export.Warning, "flow/sni": export.Warning, "flow/revoke": export.Warning,
 		"dns/deny": export.Warning, "dns/badvers": export.Warning, "dns/odd": export.Warning, "http/delete": export.Warning,
 		"llm/error": export.Notice, "policy/first": export.Notice, "policy/change": export.Notice,
-		"probe/escaped": export.Alert, "vm/freeze": export.Warning, "vm/thaw": export.Notice,
+		"probe/escaped": export.Alert, "vm/freeze": export.Warning, "vm/thaw": export.Notice, "vm/silent": export.Warning,
 		"inbound/refuse": export.Notice, "secret/refuse": export.Warning, "secret/expire": export.Notice, "copy/failed": export.Warning,
 		"gap/output": export.Warning, "gap/wal": export.Error, "gap/ring": export.Error,
 		"finding/tunnel": export.Error, "finding/revoke": export.Alert, "finding/freeze": export.Alert, "finding/end": export.Alert,

@@ -105,6 +105,8 @@ type Limits struct {
 	Disk   int64 // bytes of the scratch disk
 	PIDs   int
 	Time   time.Duration // of the whole run
+	// Silence is how long the guest may give no sign of life, before the run is ended.
+	Silence time.Duration
 	// DiskRate is the maximum number of bytes per second that are read from and written to each disk; 0 is no limit.
 	DiskRate int64
 	// NetworkRate is the maximum number of bytes per second that the sandbox receives, and sends; 0 is no limit.
@@ -135,7 +137,7 @@ func Default() File {
 			Files:  Files{HashOver: 0, ReadOver: 8 << 20},
 			Output: 64 << 20,
 		},
-		Limits: Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute},
+		Limits: Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute, Silence: 30 * time.Second},
 	}
 }
 

@@ -25,6 +25,8 @@ const (
 	minPIDs, maxPIDs     = 8, 1 << 22    // the kernel's PID_MAX_LIMIT
 	maxSize              = 1024 * tib
 	maxTokens            = 1 << 40
+
+	minSilence, maxSilence = 5 * time.Second, time.Hour
 )
 
 // decoder reads the sections of custody.yaml.
@@ -103,6 +105,7 @@ func (d *decoder) limits(l *Limits, n ast.Node) error {
 		"network_rate": func(n ast.Node) error { return d.size(n, "network_rate", minRate, maxRate, &l.NetworkRate) },
 		"pids":         func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
 		"time":         func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
+		"silence":      func(n ast.Node) error { return d.silence(n, &l.Silence) },
 		"llm_tokens": func(n ast.Node) error {
 			var tokens int
 			err := d.integer(n, "llm_tokens", 1, maxTokens, &tokens)
@@ -110,6 +113,16 @@ func (d *decoder) limits(l *Limits, n ast.Node) error {
 			return err
 		},
 	})
+}
+
+func (d *decoder) silence(n ast.Node, to *time.Duration) error {
+	if err := d.duration(n, "silence", to); err != nil {
+		return err
+	}
+	if *to < minSilence || *to > maxSilence {
+		return d.err(n, "silence is "+shown(n), fmt.Sprintf("give %s to %s", minSilence, maxSilence))
+	}
+	return nil
 }
 
 func (d *decoder) step(f *File, n ast.Node) error {

@@ -315,7 +315,7 @@ func vm(v *audit.VM) entry {
 	if v.DurationNS > 0 {
 		e.length = duration(v.DurationNS)
 	}
-	if v.Op == "freeze" {
+	if v.Op == "freeze" || v.Op == "silent" {
 		e.mood = alarm
 	}
 	e.add(plain, escape(strings.Join(nonEmpty(v.Driver, v.Tier, v.Reason), ", ")))

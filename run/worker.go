@@ -21,7 +21,7 @@ func (j *Job) settings() sandbox.Settings {
 		Run: j.id, CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, ScratchSize: p.Limits.Disk, PIDs: p.Limits.PIDs,
 		DiskRate: p.Limits.DiskRate, NetworkRate: p.Limits.NetworkRate,
 		Files:  channel.FileSettings{HashOver: p.Record.Files.HashOver, ReadOver: p.Record.Files.ReadOver},
-		Output: p.Record.Output, Sensor: true,
+		Output: p.Record.Output, Silence: p.Limits.Silence, Sensor: true,
 	}
 }
 

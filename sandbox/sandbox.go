@@ -65,7 +65,9 @@ type Settings struct {
 	NetworkRate int64 // bytes per second in each direction; 0: no limit
 	Files       channel.FileSettings
 	Output      int64 // maximum number of bytes of output to record, over all steps
-	Sensor      bool
+	// Silence is how long the guest may give no sign of life while its VM runs; 0: any time.
+	Silence time.Duration
+	Sensor  bool
 }
 
 // Sandbox is a running VM with its record.
@@ -146,7 +148,13 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 	if err := s.guest.Identify(limited, id); err != nil {
 		return s.warm.diagnose(err)
 	}
-	return s.observed.beginRun(limited, vmm.Observed{Run: s.settings.Run, HashOver: s.settings.Files.HashOver})
+	if err := s.observed.beginRun(limited, vmm.Observed{Run: s.settings.Run, HashOver: s.settings.Files.HashOver}); err != nil {
+		return err
+	}
+	if s.settings.Silence > 0 {
+		s.watch.Go(func() { heartbeat{s}.run(context.WithoutCancel(ctx)) })
+	}
+	return nil
 }
 
 // identity returns the guest's time, randomness, identity and limits.

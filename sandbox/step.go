@@ -168,7 +168,7 @@ func statusOf(err error) audit.Status {
 		return audit.StatusTimeout
 	case errors.Is(err, context.Canceled):
 		return audit.StatusCancelled
-	case errors.Is(err, ErrVMDied):
+	case errors.Is(err, ErrVMDied), errors.Is(err, ErrSilent):
 		return audit.StatusInterrupted
 	}
 	return audit.StatusFailed

@@ -190,6 +190,13 @@ func (w *Warm) started() audit.VM {
 func (w *Warm) diagnose(err error) error {
 	select {
 	case <-w.vm.Done():
+		select {
+		case <-w.dead:
+			if errors.Is(w.err, ErrSilent) {
+				return w.err
+			}
+		default:
+		}
 		return fmt.Errorf("%w: %w (%w)", ErrVMDied, w.vm.Err(), err)
 	case <-time.After(diedWithin):
 		return err

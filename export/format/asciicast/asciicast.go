@@ -112,7 +112,7 @@ func (c *caster) row(row store.Row) error {
 		c.output(r.Step, r.Output)
 	case r.Kind == audit.KindStep && r.Lifecycle != nil:
 		c.step(r.Lifecycle)
-	case r.VM != nil && (r.VM.Op == "freeze" || r.VM.Op == "thaw"):
+	case r.VM != nil && (r.VM.Op == "freeze" || r.VM.Op == "thaw" || r.VM.Op == "silent"):
 		c.mark("%s: %s", r.VM.Op, r.VM.Reason)
 	case r.Gap != nil && r.Gap.Stage == audit.StageOutput:
 		c.mark("output is missing, %d bytes: %s", r.Gap.Bytes, r.Gap.Cause)

@@ -96,6 +96,7 @@ vm/freeze host {"kind":"vm","vm":{"op":"freeze","reason":"the record cannot be w
 vm/thaw host {"kind":"vm","vm":{"op":"thaw","reason":"the record cannot be written","duration_ns":3402034568}}
 vm/pause host {"kind":"vm","vm":{"op":"pause"}}
 vm/snapshot host {"kind":"vm","vm":{"op":"snapshot"}}
+vm/silent host {"kind":"vm","vm":{"op":"silent","reason":"the guest gives no sign of life","duration_ns":30000000000}}
 vm/destroy host {"kind":"vm","vm":{"op":"destroy","driver":"qemu","duration_ns":6023207}}
 secret/mint host {"kind":"secret","step":"agent","secret":{"name":"model","op":"mint","broker":"local","via":"header,env","tag":"e33a11bb","accessor_sha256":"79a67347","ttl_ns":59998791886,"expires":"2026-11-21T05:15:06.656132614Z","leases":2}}
 secret/deliver host {"kind":"secret","step":"agent","secret":{"name":"model","op":"deliver","via":"env"}}
