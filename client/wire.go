@@ -26,12 +26,16 @@ type Sandbox struct {
 	ID          string            `json:"id"` // of its run, too
 	Created     time.Time         `json:"created"`
 	Expires     time.Time         `json:"expires"`
-	State       string            `json:"state"`              // promised, queued, starting, live, ending or ended
-	Position    int               `json:"position,omitempty"` // among the tenant's starts that wait
-	Quota       string            `json:"quota,omitempty"`    // that is used up, for which it waits
-	Expected    *time.Time        `json:"expected,omitempty"` // when it can start, an estimate; only while it waits
+	Latest      time.Time         `json:"latest"`               // to which it can be extended
+	IdleUntil   *time.Time        `json:"idle_until,omitempty"` // when it ends unless it is used; nil while it is used, or waits
+	State       string            `json:"state"`                // promised, queued, starting, live, ending or ended
+	Position    int               `json:"position,omitempty"`   // among the tenant's starts that wait
+	Queued      *time.Time        `json:"queued,omitempty"`     // since when it waits
+	Quota       string            `json:"quota,omitempty"`      // that is used up, for which it waits
+	Expected    *time.Time        `json:"expected,omitempty"`   // when it can start, an estimate; only while it waits
 	Project     string            `json:"project"`
 	Template    string            `json:"template"`
+	Tier        string            `json:"tier,omitempty"` // of isolation; empty until it is live
 	Caller      string            `json:"caller"`
 	Session     string            `json:"session,omitempty"`
 	Metadata    map[string]string `json:"metadata"`

@@ -259,3 +259,43 @@ func TestStats(t *testing.T) {
 		}
 	})
 }
+
+// TestInfo: a sandbox tells until when it can be idle, and since when it waits.
+func TestInfo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, end := openModel(t, &modelled{}, quota.Config{Tenant: quota.Limits{Sandboxes: 1}}, "")
+		defer end()
+		used, waits := create(t, f, "acme"), create(t, f, "acme")
+		began := time.Now()
+		free := func(i fleet.Info) bool { return i.Idle.Equal(time.Now().Add(12 * time.Hour)) }
+		if i := used.Info(); !free(i) || !i.Waits.IsZero() || !i.Latest.Equal(began.Add(24*time.Hour)) {
+			t.Errorf("%+v", i)
+		}
+		done := used.Call()
+		time.Sleep(time.Minute)
+		if i := used.Info(); !i.Idle.IsZero() {
+			t.Errorf("while it is used: %+v", i)
+		}
+		done()
+		if i := used.Info(); !free(i) {
+			t.Errorf("after a call: %+v", i)
+		}
+		if i := waits.Info(); !i.Idle.IsZero() || !i.Waits.Equal(began) {
+			t.Errorf("%+v", i)
+		}
+		create(t, f, "beta")
+		next := create(t, f, "beta")
+		for n, want := range [][]string{nil, {waits.ID}, {waits.ID, next.ID}, {waits.ID, next.ID}} {
+			var got []string
+			for _, i := range f.Waiting(n, func(string) bool { return true }) {
+				got = append(got, i.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the first %d that wait are %v, want %v", n, got, want)
+			}
+		}
+		if list := f.Waiting(9, func(tenant string) bool { return tenant == "beta" }); len(list) != 1 || list[0].Tenant != "beta" {
+			t.Errorf("%+v", list)
+		}
+	})
+}

@@ -35,6 +35,7 @@ const (
 type Sandbox struct {
 	ID      string
 	Created time.Time
+	latest  time.Time // to which it can be extended
 	fleet   *Fleet
 	request Request
 	terms   Terms
@@ -55,10 +56,22 @@ type Sandbox struct {
 	running   int
 	calls     int // that are being carried out
 	files     int // operations on files that are being carried out
-	idle      *time.Timer
+	idle      alarm
 	expires   time.Time
 	expiry    *time.Timer
 	err       error // why it ended; nil: as it was asked to
+}
+
+// alarm is a timer that tells when it fires.
+type alarm struct {
+	*time.Timer
+	at time.Time
+}
+
+// Reset starts the timer again.
+func (a *alarm) Reset(d time.Duration) {
+	a.at = time.Now().UTC().Add(d)
+	a.Timer.Reset(d)
 }
 
 // Reasons for the end of a sandbox.
@@ -74,13 +87,14 @@ func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 		state: Promised, processes: map[string]*Process{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(f.ctx)
+	s.latest = s.Created.Add(t.Time)
 	limit := t.Time
 	if r.Time > 0 {
 		limit = min(limit, r.Time)
 	}
 	s.expires = s.Created.Add(limit)
 	s.expiry = time.AfterFunc(limit, func() { s.cancel(errExpired) })
-	s.idle = time.AfterFunc(s.idleTime(), s.expireIdle)
+	s.idle = alarm{time.AfterFunc(s.idleTime(), s.expireIdle), s.Created.Add(s.idleTime())}
 	return s
 }
 
@@ -281,13 +295,12 @@ func (s *Sandbox) Extend(d time.Duration) (until time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	last := s.Created.Add(s.terms.Time)
 	switch until = now.Add(d); {
 	case s.state == Ended || !s.expiry.Stop():
 		return s.expires, &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
-	case until.After(last):
+	case until.After(s.latest):
 		s.expiry.Reset(s.expires.Sub(now))
-		return s.expires, invalid("the project lets a sandbox live for %v: it can be extended until %s", s.terms.Time, last.Format(time.RFC3339))
+		return s.expires, invalid("the project lets a sandbox live for %v: it can be extended until %s", s.terms.Time, s.latest.Format(time.RFC3339))
 	}
 	s.expires = until.UTC()
 	s.expiry.Reset(d)
@@ -321,44 +334,4 @@ func (s *Sandbox) expireIdle() {
 	default:
 		s.cancel(errIdle)
 	}
-}
-
-// Info describes a sandbox at one time.
-type Info struct {
-	ID       string
-	Created  time.Time
-	Expires  time.Time
-	State    State
-	Position int         // in the queue, of the tenant's starts; 0: it does not wait
-	Quota    quota.Quota // that is used up, for which it waits; empty: it does not wait
-	Expected time.Time   // when it can start, an estimate; zero: it does not wait
-	Project  string
-	Template string
-	Caller   string
-	Session  string
-	Metadata map[string]string
-	CPUs     int
-	Memory   int64 // bytes
-	Running  int   // processes
-	Error    string
-}
-
-// Info returns the sandbox's description.
-func (s *Sandbox) Info() Info {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.request.clone()
-	i := Info{
-		ID: s.ID, Created: s.Created, Expires: s.expires, State: s.state, Project: s.terms.Project, Template: s.terms.Template, Caller: r.Caller, Session: r.Session,
-		Metadata: r.Metadata, CPUs: s.terms.CPUs, Memory: s.terms.Memory, Running: s.running,
-	}
-	if s.state == Queued && s.place != nil {
-		if over := s.place.Lacks(); over != nil {
-			i.Position, i.Quota, i.Expected = over.Position, over.Quota, over.Retry
-		}
-	}
-	if s.err != nil {
-		i.Error = s.err.Error()
-	}
-	return i
 }

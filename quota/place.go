@@ -74,6 +74,9 @@ func (w *Place) Position() int {
 	return w.position()
 }
 
+// Since returns when the start has entered the queue.
+func (w *Place) Since() time.Time { return w.since }
+
 // Lacks returns the quota for which the start waits, its position, and when it can begin. It is nil if the start does not wait any more.
 func (w *Place) Lacks() *Error {
 	q := w.queue

@@ -12,6 +12,7 @@ type Snapshot struct {
 	Size    Host
 	Bounds  Bounds
 	Tenants []TenantUse // by name: those that use something, and have not been removed yet
+	config  *Config
 }
 
 // Use is what is in use of the limits of the host, a tenant or a project.
@@ -47,7 +48,7 @@ func (q *Queue) Snapshot() Snapshot {
 	defer q.mu.Unlock()
 	now := q.settle()
 	defer q.setAlarm(now)
-	all := Snapshot{Host: q.use.shown(q.host, now), Size: q.config.Host, Bounds: q.config.Queue}
+	all := Snapshot{Host: q.use.shown(q.host, now), Size: q.config.Host, Bounds: q.config.Queue, config: &q.config}
 	for _, t := range q.tenants {
 		shown := q.shownTenant(t, now)
 		all.Host.Waiting += shown.Waiting
@@ -59,6 +60,17 @@ func (q *Queue) Snapshot() Snapshot {
 	}
 	slices.SortFunc(all.Tenants, func(a, b TenantUse) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	return all
+}
+
+// Of returns what a tenant uses, and its limits even if it uses nothing.
+func (s *Snapshot) Of(tenant string) TenantUse {
+	for _, t := range s.Tenants {
+		if t.Tenant == tenant {
+			return t
+		}
+	}
+	limits, _ := s.config.Of(tenant, "")
+	return TenantUse{Tenant: tenant, Limits: limits}
 }
 
 func (q *Queue) shownTenant(t *tenant, now time.Time) TenantUse {

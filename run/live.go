@@ -47,6 +47,9 @@ type Process struct {
 // Run returns the ID of the run.
 func (l *Live) Run() string { return l.job.id }
 
+// Tier returns the isolation tier of the run.
+func (l *Live) Tier() string { return l.job.details.Tier }
+
 // FileCall is an operation on a file of a live run.
 type FileCall = sandbox.FileCall
 

@@ -74,9 +74,28 @@ func TestSandboxesOfTenants(t *testing.T) {
 			}
 		}
 	})
+	t.Run("quotas", func(t *testing.T) {
+		for tenant, theirs := range map[string][]string{"acme": {"acme", "beta"}, "beta": {"beta"}} { // the host is acme's
+			for _, role := range access.Roles() {
+				var q api.Quotas
+				h.callers[tenant][role].ask(http.StatusOK, "GET", "/quotas", nil, &q)
+				var names []string
+				for _, use := range q.Tenants {
+					names = append(names, use.Tenant)
+				}
+				want := theirs
+				if role != access.Admin {
+					want = theirs[:1]
+				}
+				if !slices.Equal(names, want) {
+					t.Errorf("%s of %s sees the quotas of %v, want %v", role, tenant, names, want)
+				}
+			}
+		}
+	})
 	t.Run("routes", func(t *testing.T) {
 		for name, route := range api.Routes() {
-			if strings.Contains(name, api.Base+"/sandboxes") && name != "DELETE /api/v1/sandboxes/{run}" {
+			if ofSandboxes(name) && name != "DELETE /api/v1/sandboxes/{run}" {
 				h.checkRoute(t, name, route.Rule.Role, ids)
 			}
 		}
@@ -103,12 +122,17 @@ func TestSandboxesOfTenants(t *testing.T) {
 		}
 		for name := range api.Routes() {
 			for _, tenant := range []string{"acme", "beta", "gamma"} {
-				if strings.Contains(name, api.Base+"/sandboxes") && !seen[tenant+" "+name] {
+				if ofSandboxes(name) && !seen[tenant+" "+name] {
 					t.Errorf("the access log has no %s by %s", name, tenant)
 				}
 			}
 		}
 	})
+}
+
+// ofSandboxes reports whether a route is about the sandboxes of a tenant.
+func ofSandboxes(route string) bool {
+	return strings.Contains(route, api.Base+"/sandboxes") || strings.Contains(route, api.Base+"/quotas")
 }
 
 // checkRoute calls a route as each role of each tenant.

@@ -23,13 +23,14 @@ type AccessEvent struct {
 type accessesHandler struct{ searcher }
 
 // list lists the accesses to records of the principal's tenant, including refused ones, newest first. It reads
-// the access logs of hosts, and skips events about other tenants.
+// the access logs of hosts, and skips events about other tenants, and about other runs than one that the query names.
 func (h *accessesHandler) list(w http.ResponseWriter, r *request) error {
 	p := searchPage{accessLog: true}
 	p.Kinds = []audit.Kind{audit.KindAccess}
+	about := r.str("about")
 	p.accept = func(row store.Row) bool {
 		event, ok := accessOf(row)
-		return ok && event.Tenant == r.who.Tenant
+		return ok && event.Tenant == r.who.Tenant && (about == "" || string(event.About) == about)
 	}
 	var err error
 	if p.From, p.To, err = r.dates(); err == nil {

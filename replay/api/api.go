@@ -68,6 +68,8 @@ type Options struct {
 	Views *views.Shelf
 	// Tokens are the API tokens; nil: they cannot be administered through the API.
 	Tokens Tokens
+	// Tenant is the host's own.
+	Tenant string
 	// Sandboxes are the live sandboxes; nil: there are none. Serves reports whether a tenant can have some here;
 	// nil: none can.
 	Sandboxes *fleet.Fleet
@@ -174,7 +176,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 	nr := &noteReader{source: s.source}
 	files := &downloads{turnstile: turnstile{most: maxDownloads, each: maxDownloadsOf}, log: s.log}
 	all := &handlers{
-		about:    aboutHandler{source: s.source, oidc: o.OIDC},
+		about:    aboutHandler{source: s.source, oidc: o.OIDC, sandboxes: o.Sandboxes != nil},
 		runs:     runsHandler{find, st, c, key},
 		records:  recordsHandler{find, st, m, nr, key, o.Proof, o.Now},
 		state:    stateHandler{find, st, o.Now},
@@ -189,7 +191,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 		views:    viewsHandler{o.Views},
 		tokens:   tokensHandler{o.Tokens},
 
-		sandboxes: sandboxesHandler{fleet: o.Sandboxes, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
+		sandboxes: sandboxesHandler{fleet: o.Sandboxes, tenant: o.Tenant, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
 	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}}
 	return all

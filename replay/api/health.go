@@ -15,6 +15,8 @@ import (
 type Health struct {
 	Store string `json:"store"` // ok or away
 	OIDC  bool   `json:"oidc"`  // a browser can log in with the OIDC issuer
+	// Sandboxes reports that the server can have sandboxes.
+	Sandboxes bool `json:"sandboxes"`
 }
 
 // healthFor is the time limit for the store.
@@ -25,12 +27,14 @@ type aboutHandler struct {
 	source   Source
 	oidc     bool
 	document []byte // the OpenAPI document, as JSON
+
+	sandboxes bool
 }
 
 func (a *aboutHandler) health(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), healthFor)
 	defer cancel()
-	h := Health{Store: "ok", OIDC: a.oidc}
+	h := Health{Store: "ok", OIDC: a.oidc, Sandboxes: a.sandboxes}
 	if _, err := a.source.Runs(ctx, store.Filter{Limit: 1}); err != nil {
 		h.Store = "away"
 	}

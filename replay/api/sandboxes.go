@@ -17,22 +17,31 @@ import (
 func sandboxOf(s *fleet.Sandbox) client.Sandbox {
 	i := s.Info()
 	out := client.Sandbox{
-		ID: i.ID, Created: i.Created, Expires: i.Expires, State: string(i.State), Position: i.Position, Project: i.Project, Template: i.Template, Caller: i.Caller,
+		ID: i.ID, Created: i.Created, Expires: i.Expires, Latest: i.Latest, State: string(i.State), Position: i.Position, Project: i.Project, Template: i.Template, Tier: i.Tier,
+		Caller:  i.Caller,
 		Session: i.Session, Metadata: i.Metadata, CPUs: i.CPUs, MemoryBytes: i.Memory, Running: i.Running, Error: i.Error,
 	}
 	out.Quota = string(i.Quota)
-	if !i.Expected.IsZero() {
-		out.Expected = &i.Expected
-	}
+	out.IdleUntil, out.Queued, out.Expected = optional(i.Idle), optional(i.Waits), optional(i.Expected)
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}
 	}
 	return out
 }
 
+// optional returns a time for JSON, nil if it is zero.
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
 // sandboxesHandler serves live sandboxes.
 type sandboxesHandler struct {
 	fleet  *fleet.Fleet // nil: this server has none
+	tenant string       // of the host
 	serves func(tenant string) bool
 	ended  <-chan struct{}
 	waits  turnstile // requests that wait for output, or for the end of a process
