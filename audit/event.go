@@ -310,7 +310,7 @@ type Inbound struct {
 	Op   InboundOp `json:"op"`
 	Port int       `json:"port"`
 	Who  string    `json:"who"` // the caller, as in the access log
-	Via  string    `json:"via"` // how it was made: tunnel, by the API
+	Via  string    `json:"via"` // how it was made: tunnel, by the API, or http, by a request to the port's host name
 	// BytesIn are those that the sandbox took, BytesOut those that it sent.
 	BytesIn    int64  `json:"bytes_in,omitempty"`
 	BytesOut   int64  `json:"bytes_out,omitempty"`

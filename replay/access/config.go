@@ -19,6 +19,7 @@ import (
 //	  names: [custody.example.com]      # by which it is reached; needed unless listen is one address
 //	  cert: /etc/custody/tls.crt        # PEM, with its chain; read again when it changes
 //	  key: /etc/custody/tls.key
+//	  port_domain: sandboxes.example.net  # HTTP to a port of a sandbox is at PORT-SANDBOX.sandboxes.example.net; none if it is not given
 //	  local: admin                      # role of the user of the printed link, or none: there is no link
 //	  session: {max: 12h, idle: 1h}     # a session's length, and without a request; at most 12h
 //	  rate: {per_second: 50, burst: 200}  # requests of one principal, and of one address without one
@@ -37,14 +38,15 @@ import (
 // With ca: FILE the issuer's certificate may also be one of the roots in that file. An issuer
 // on http:// is accepted on loopback only.
 type Config struct {
-	Listen  string      `yaml:"listen"`
-	Names   []string    `yaml:"names"`
-	Cert    string      `yaml:"cert"`
-	Key     string      `yaml:"key"`
-	Local   string      `yaml:"local"`
-	Session SessionTime `yaml:"session"`
-	Rate    Rate        `yaml:"rate"`
-	OIDC    *OIDC       `yaml:"oidc"`
+	Listen     string      `yaml:"listen"`
+	Names      []string    `yaml:"names"`
+	Cert       string      `yaml:"cert"`
+	Key        string      `yaml:"key"`
+	PortDomain string      `yaml:"port_domain"`
+	Local      string      `yaml:"local"`
+	Session    SessionTime `yaml:"session"`
+	Rate       Rate        `yaml:"rate"`
+	OIDC       *OIDC       `yaml:"oidc"`
 }
 
 // SessionTime is how long a session lasts.
@@ -196,7 +198,7 @@ func (c Config) checkListen() error {
 			return &ConfigError{fmt.Sprintf("names: %q is not a host name", n), "without scheme, port and path: custody.example.com"}
 		}
 	}
-	return nil
+	return c.checkPortDomain()
 }
 
 // knownAs returns an entry of names in the form that hostname returns for requests.

@@ -23,6 +23,7 @@ func TestConfig(t *testing.T) {
 	c, err := parse(`
 listen: 0.0.0.0:8443
 names: [custody.example.com]
+port_domain: sandboxes.example.net
 cert: /etc/custody/tls.crt
 key: /etc/custody/tls.key
 local: viewer
@@ -92,6 +93,16 @@ func TestConfigCheck(t *testing.T) {
 		"name with a port":      {access.Config{Names: []string{"a.example:443"}}, false},
 		"name as a URL":         {access.Config{Names: []string{"https://a.example"}}, false},
 		"name with a wildcard":  {access.Config{Names: []string{"*.example"}}, false},
+		"domain of ports":       {access.Config{PortDomain: "sandboxes.example"}, true},
+		"ports of localhost":    {access.Config{PortDomain: "localhost"}, true},
+		"domain with a *":       {access.Config{PortDomain: "*.example"}, false},
+		"domain with a dot":     {access.Config{PortDomain: ".example"}, false},
+		"domain with a port":    {access.Config{PortDomain: "example:443"}, false},
+		"domain in capitals":    {access.Config{PortDomain: "Example.net"}, false},
+		"domain of an address":  {access.Config{PortDomain: "127.0.0.1"}, false},
+		"domain of the page":    {access.Config{PortDomain: "example.net", Names: []string{"example.net"}}, false},
+		"page below the domain": {access.Config{PortDomain: "example.net", Names: []string{"custody.example.net"}}, false},
+		"page beside it":        {access.Config{PortDomain: "sandboxes.example.net", Names: []string{"custody.example.net"}}, true},
 		"local of no role":      {access.Config{Local: "root"}, false},
 		"no local":              {access.Config{Local: "none"}, true},
 		"session too long":      {access.Config{Session: access.SessionTime{Max: 13 * time.Hour}}, false},

@@ -22,6 +22,9 @@ type Rule struct {
 	Action string // of the access event: view, follow, search, verify, export, report, note, login, logout or manage
 	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are checked.
 	Public bool
+	// Port: the request is one to a port of a sandbox, which its host names (Config.PortHost). The handler gets it without the credential. The query
+	// and the cookies are the sandbox's; there is no check of the origin, because no cookie is a credential.
+	Port bool
 
 	anyTenant bool // any principal, in any tenant: for questions about oneself
 	foreign   bool // another site may send a browser here
@@ -65,7 +68,7 @@ func New(o Options) (*Gate, error) {
 	}
 	c := o.Config.WithDefaults()
 	g := &Gate{
-		site:  site{known: c.known(), names: len(c.Names), origin: http.NewCrossOriginProtection()},
+		site:  site{known: c.known(), names: len(c.Names), isPort: c.isPort, origin: http.NewCrossOriginProtection()},
 		auth:  &authenticator{tokens: o.Tokens, local: o.Local, role: Role(c.Local)},
 		rates: newLimits(rate.Limit(c.Rate.PerSecond), c.Rate.Burst), journal: &journal{to: o.Recorder},
 		tenant: o.Tenant, warn: o.Warn,
@@ -157,7 +160,11 @@ type request struct {
 // the mux, as access events name it.
 func (g *Gate) Guard(route string, rule Rule, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := newRequest(r, route, rule, g.tenant)
+		checked := r
+		if rule.Port {
+			checked, r = portView(r), forSandbox(r)
+		}
+		q := newRequest(checked, route, rule, g.tenant)
 		cred, problem := g.admit(q)
 		if problem != nil {
 			g.refuser.refuse(w, q, problem)
@@ -239,10 +246,7 @@ func clip(s string) string {
 
 // admit makes all checks that come before the access event.
 func (g *Gate) admit(q *request) (credential, *Problem) {
-	if p := g.site.checkHost(q.Request); p != nil {
-		return credential{}, p
-	}
-	if p := g.site.checkOrigin(q); p != nil {
+	if p := g.site.check(q); p != nil {
 		return credential{}, p
 	}
 	if q.rule.Public {
@@ -322,8 +326,8 @@ func askedTenant(r *http.Request) (name string, given bool, _ *Problem) {
 	if err != nil {
 		return "", false, NewProblem(http.StatusBadRequest, "query", "the query cannot be read", "encode each name and value by itself, and put & between them")
 	}
-	all := append(query["tenant"], r.Header.Values("Custody-Tenant")...)
-	if len(query["tenant"]) > 1 || len(r.Header.Values("Custody-Tenant")) > 1 || len(all) == 2 && all[0] != all[1] {
+	all := append(query["tenant"], r.Header.Values(tenantHeader)...)
+	if len(query["tenant"]) > 1 || len(r.Header.Values(tenantHeader)) > 1 || len(all) == 2 && all[0] != all[1] {
 		return "", false, NewProblem(http.StatusBadRequest, "tenants", "the request names several tenants", "name one, by ?tenant= or by the header Custody-Tenant")
 	}
 	if len(all) == 0 {

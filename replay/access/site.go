@@ -6,7 +6,22 @@ import "net/http"
 type site struct {
 	known  map[string]bool // hosts that a request may name
 	names  int             // how many of them are configured
+	isPort func(host string) bool
 	origin *http.CrossOriginProtection
+}
+
+// check refuses a request to another host than the server's, or from another site.
+func (s *site) check(q *request) *Problem {
+	if q.rule.Port {
+		if s.isPort(q.Host) {
+			return nil
+		}
+		return unknownHost(s.names)
+	}
+	if p := s.checkHost(q.Request); p != nil {
+		return p
+	}
+	return s.checkOrigin(q)
 }
 
 // checkHost refuses names that are not the server's: a page of evil.example whose name was

@@ -74,6 +74,8 @@ type Options struct {
 	// nil: none can.
 	Sandboxes *fleet.Fleet
 	Serves    func(tenant string) bool
+	// PortOf returns the port of a sandbox that a Host header names; nil: ports are not served by host name.
+	PortOf func(host string) (port int, sandbox string, ok bool)
 	// Gate authorizes each request.
 	Gate Gate
 	// OIDC reports that browsers can log in with an OIDC issuer.

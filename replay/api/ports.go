@@ -51,31 +51,19 @@ func (h *portsHandler) list(w http.ResponseWriter, r *request) error {
 
 // connect makes the connection of the request one to a port of the sandbox.
 func (h *portsHandler) connect(w http.ResponseWriter, r *request) error {
-	s, err := h.sandboxes.find(r)
+	s, port, err := h.target(r)
 	if err != nil {
 		return err
-	}
-	var port int
-	if _, err := fmt.Sscan(r.PathValue("port"), &port); err != nil || fmt.Sprint(port) != r.PathValue("port") {
-		return bad("give a number, 1 to 65535", "%.20q is no port", r.PathValue("port"))
 	}
 	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), tunnelProtocol) {
 		w.Header().Set("Upgrade", tunnelProtocol)
 		return access.NewProblem(http.StatusUpgradeRequired, "upgrade", "this address is a TCP connection", "use HTTP/1.1 with the headers Connection: Upgrade and Upgrade: "+tunnelProtocol)
 	}
-	leave, err := h.tunnels.enter(r.who.Tenant+"\x00"+r.who.Name, "connections to ports")
+	tunnel, end, err := h.dial(r, s, port, "tunnel")
 	if err != nil {
 		return err
 	}
-	defer leave()
-	if err := live(r.Context(), s); err != nil {
-		return err
-	}
-	tunnel, err := fleet.PortsOf(s).Dial(r.Context(), port, r.who.Name, "tunnel")
-	if err != nil {
-		return portProblem(err, port)
-	}
-	defer tunnel.Close()
+	defer end()
 	caller, err := upgraded(w)
 	if err != nil || caller == nil {
 		return err
@@ -84,6 +72,34 @@ func (h *portsHandler) connect(w http.ResponseWriter, r *request) error {
 	defer cancel()
 	splice.Join(ctx, caller, tunnel, 0, &splice.Traffic{}) // the sandbox records how it ends
 	return nil
+}
+
+// target returns the sandbox and the port that the path or the host of a request names.
+func (h *portsHandler) target(r *request) (s *fleet.Sandbox, port int, err error) {
+	if s, err = h.sandboxes.find(r); err != nil {
+		return nil, 0, err
+	}
+	if _, err := fmt.Sscan(r.PathValue("port"), &port); err != nil || fmt.Sprint(port) != r.PathValue("port") {
+		return nil, 0, bad("give a number, 1 to 65535", "%.20q is no port", r.PathValue("port"))
+	}
+	return s, port, nil
+}
+
+// dial connects to a port; via is as in audit.Inbound. The caller calls end, which closes the connection.
+func (h *portsHandler) dial(r *request, s *fleet.Sandbox, port int, via string) (_ *fleet.Tunnel, end func(), err error) {
+	leave, err := h.tunnels.enter(r.who.Tenant+"\x00"+r.who.Name, "connections to ports")
+	if err != nil {
+		return nil, nil, err
+	}
+	var tunnel *fleet.Tunnel
+	if err = live(r.Context(), s); err == nil {
+		tunnel, err = fleet.PortsOf(s).Dial(r.Context(), port, r.who.Name, via)
+	}
+	if err != nil {
+		leave()
+		return nil, nil, portProblem(err, port)
+	}
+	return tunnel, func() { tunnel.Close(); leave() }, nil
 }
 
 // portProblem returns the response to an error of a connection to a port.

@@ -172,7 +172,8 @@ func (s *Server) mux(o *Options, h *handlers) http.Handler {
 	if o.Assets != nil {
 		mux.Handle("/", pageOf(o.Assets))
 	}
-	return s.secured(mux)
+	ports := &portProxy{&h.ports, o.PortOf}
+	return s.secured(ports.before(mux, s, o.Gate))
 }
 
 func notAllowed(methods []string) http.Handler {
