@@ -126,26 +126,60 @@ func (f *Files) ReadFile(ctx context.Context, path string) ([]byte, error) {
 }
 
 // Write makes a regular file of a content, or replaces a file, when the content has ended. mode is its permissions; 0: those of the file that
-// is replaced, else 0644. With exclusive, no file is replaced. After an error of the content, or when ctx ends, nothing is written.
+// is replaced, else 0644. With exclusive, no file is replaced. After an error of the content, or when ctx ends, nothing is written. While the
+// service refuses requests for now, a content that is an io.Seeker, such as a file, is sent again; with another one that is an error.
 func (f *Files) Write(ctx context.Context, path string, content io.Reader, mode fs.FileMode, exclusive bool) (i FileInfo, err error) {
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
-	body, stop := interruptible(ctx, content)
-	defer stop()
 	q := f.query(path, "mode", modeText(mode), "exclusive", flag(exclusive))
-	err = f.box.client.send(ctx, http.MethodPut, f.box.path("files", "content"), q, body, &i, header)
+	var read <-chan struct{} // by the last request
+	send := func() error {
+		body, stop, done := interruptible(ctx, content)
+		defer stop()
+		read = done
+		return f.box.client.send(ctx, http.MethodPut, f.box.path("files", "content"), q, body, &i, header)
+	}
+	s, start := seekable(content)
+	if s == nil {
+		err = send()
+		return i, err
+	}
+	err = admitted(ctx, func() error {
+		if read != nil {
+			<-read
+		}
+		if _, err := s.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+		return send()
+	})
 	return i, err
 }
 
-// interruptible returns a reader of a content that does not wait for it any more when ctx ends: net/http would. A read of the content can
-// then still be in progress. stop makes further reads fail.
-func interruptible(ctx context.Context, content io.Reader) (body io.Reader, stop func()) {
+// seekable returns a content that can be read again, and where it begins; nil if it cannot.
+func seekable(content io.Reader) (io.Seeker, int64) {
+	s, ok := content.(io.Seeker)
+	if !ok {
+		return nil, 0
+	}
+	start, err := s.Seek(0, io.SeekCurrent)
+	if err != nil { // a pipe
+		return nil, 0
+	}
+	return s, start
+}
+
+// interruptible returns a reader of a content that does not wait for it any more when ctx ends: net/http would. stop makes further reads fail.
+// A read of the content can then still be in progress; done is closed when there is none any more.
+func interruptible(ctx context.Context, content io.Reader) (body io.Reader, stop func(), done <-chan struct{}) {
 	r, w := io.Pipe()
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		_, err := io.Copy(w, content)
 		w.CloseWithError(err) // nil: the end of the content
 	}()
 	forget := context.AfterFunc(ctx, func() { r.Close() })
-	return r, func() { forget(); r.Close() }
+	return r, func() { forget(); r.Close() }, ended
 }
 
 // WriteFile is Write of bytes.

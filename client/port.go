@@ -66,8 +66,8 @@ func (c *Client) http1() (*Client, error) {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	t.ForceAttemptHTTP2, t.TLSNextProto, t.DisableKeepAlives = false, map[string]func(string, *tls.Conn) http.RoundTripper{}, true
-	if t.TLSClientConfig != nil {
-		t.TLSClientConfig.NextProtos = slices.DeleteFunc(t.TLSClientConfig.NextProtos, func(p string) bool { return p == "h2" })
+	if t.TLSClientConfig != nil { // a clone, except for its lists
+		t.TLSClientConfig.NextProtos = slices.DeleteFunc(slices.Clone(t.TLSClientConfig.NextProtos), func(p string) bool { return p == "h2" })
 	}
 	straight := *c
 	straight.HTTP = &http.Client{Transport: t, CheckRedirect: c.HTTP.CheckRedirect, Jar: c.HTTP.Jar}

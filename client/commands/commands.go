@@ -1,5 +1,5 @@
-// Package commands has the commands that use the sandboxes of a service on another machine: run, ps, exec, logs, kill and destroy. They need
-// neither privileges nor any state on this machine, and are the same on Linux and macOS.
+// Package commands has the commands that use the sandboxes of a service on another machine: run, ps, exec, logs, kill, cp, port and destroy. They
+// need neither privileges nor any state on this machine, and are the same on Linux and macOS.
 package commands
 
 import (
@@ -21,6 +21,8 @@ type All struct {
 	Exec    ExecCmd    `cmd:"" group:"service" help:"Run a command in a sandbox of a service."`
 	Logs    LogsCmd    `cmd:"" group:"service" help:"Print the output of a process of a sandbox."`
 	Kill    KillCmd    `cmd:"" group:"service" help:"Send a signal to a process of a sandbox, or to all of them."`
+	Cp      CpCmd      `cmd:"" group:"service" help:"Copy files and directories into a sandbox of a service, or out of it."`
+	Port    PortCmd    `cmd:"" group:"service" help:"Make TCP ports of a sandbox reachable on this machine until interrupted."`
 	Destroy DestroyCmd `cmd:"" group:"service" help:"End sandboxes of a service, and close their records."`
 }
 
@@ -59,9 +61,10 @@ func failure(hint, format string, args ...any) *Failure {
 
 // hints are those to problems whose own hints are for programs.
 var hints = map[string]string{
-	"no-sandbox": "custody ps lists the sandboxes",
-	"no-process": "custody ps SANDBOX lists its processes",
-	"ended":      "its record is that of the run with its ID; create another sandbox with custody run -d",
+	"no-sandbox":    "custody ps lists the sandboxes",
+	"no-process":    "custody ps SANDBOX lists its processes",
+	"not-listening": "start a server there on 127.0.0.1, ::1 or all addresses",
+	"ended":         "its record is that of the run with its ID; create another sandbox with custody run -d",
 }
 
 // explain returns the error of a request with a hint.

@@ -34,6 +34,7 @@ import (
 type elsewhere struct {
 	*served
 	relay *relay
+	here  *peer // the machine of the user
 	there *peer
 	token string
 	short string // a token that expires after a minute
@@ -49,7 +50,7 @@ func newElsewhere(t *testing.T) *elsewhere {
 	settings, err := os.ReadFile(filepath.Join(admin.home, "host.yaml"))
 	check(t, err)
 	admin.write(filepath.Join(admin.home, "host.yaml"), fmt.Sprintf("%sserve: {names: [%s], cert: %s/tls.crt, key: %[3]s/tls.key}\n", settings, ops.address, dir))
-	e := &elsewhere{served: unserved(t, admin, dir), there: ops}
+	e := &elsewhere{served: unserved(t, admin, dir), here: agents, there: ops}
 	e.listen = ops.address + ":8443"
 	e.start()
 	e.relay = newRelay(t, ops, ops.address+":8444", ops.address+":8443")
@@ -161,13 +162,14 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{"run", elsewhereRun}, {"session", elsewhereSession}, {"detached", elsewhereDetached}, {"terminal", elsewhereTerminal},
 		{"logs", elsewhereLogs}, {"kill", elsewhereKill}, {"signals", elsewhereSignals}, {"example", elsewhereExample}, {"refused", elsewhereRefused},
+		{"cp", elsewhereCp}, {"port", elsewherePort},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			user, admin := *e.user, *e.admin
 			user.T, admin.T = t, t
-			again, there := *e.served, *e.there
-			again.user, again.admin, there.t = &user, &admin, t
-			c.do(t, &elsewhere{&again, e.relay, &there, e.token, e.short})
+			again, here, there := *e.served, *e.here, *e.there
+			again.user, again.admin, here.t, there.t = &user, &admin, t, t
+			c.do(t, &elsewhere{&again, e.relay, &here, &there, e.token, e.short})
 		})
 	}
 }

@@ -83,6 +83,8 @@ func TestUnprivileged(t *testing.T) {
 		"exec":            {"exec sandbox true", needHost},
 		"logs":            {"logs sandbox", needHost},
 		"kill":            {"kill sandbox", needHost},
+		"cp":              {"cp file sandbox:", needHost},
+		"port":            {"port sandbox 8080", needHost},
 		"destroy":         {"destroy sandbox", needHost},
 		"version":         {"version", works},
 		"help":            {"help", works},
