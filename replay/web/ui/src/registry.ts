@@ -19,5 +19,7 @@ export interface Screen {
   nav: boolean;
   /** The least role that may see it. */
   role: Role;
+  /** Only in the bar of a server that has them. */
+  needs?: "sandboxes";
   load: () => Promise<{ default: ComponentType<{ params: URLSearchParams }> }>;
 }

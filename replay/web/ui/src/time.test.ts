@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { clock, full, nanos, offsetText, parse, parseOffset, since, span, stamp } from "./time";
+import { clock, full, nanos, offsetText, parse, parseOffset, since, span, stamp, whole } from "./time";
 
 test("nanoseconds survive", () => {
   assert.equal(nanos("2026-11-21T10:00:00.123456789Z"), 1795255200123456789n);
@@ -34,4 +34,8 @@ test("spans", () => {
   for (const [ms, text] of [[0.34, "340 µs"], [5.25, "5.3 ms"], [12, "12 ms"], [1230, "1.23 s"], [61000, "1 min 1 s"], [3_660_000, "1 h 1 min"]] as const) {
     assert.equal(span(ms), text);
   }
+});
+
+test("whole seconds", () => {
+  assert.deepEqual([-5, 499, 12_345, 59_600, 123_400, 3_600_000].map(whole), ["0 s", "0 s", "12 s", "1 min 0 s", "2 min 3 s", "1 h 0 min"]);
 });

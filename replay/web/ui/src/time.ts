@@ -77,6 +77,12 @@ export function span(ms: number): string {
   return `${Math.trunc(s / 3600)} h ${Math.abs(Math.trunc((s % 3600) / 60))} min`;
 }
 
+/** The same in whole seconds: 12 s, 2 min 3 s. */
+export function whole(ms: number): string {
+  const s = Math.max(0, Math.round(ms / 1000));
+  return s < 60 ? `${s} s` : span(s * 1000);
+}
+
 /** An offset from the run's start, as the API and custody timeline --at take it: +1.234567s. */
 export function offsetText(ms: number): string {
   const micros = Math.max(0, Math.round(ms * 1000));

@@ -27,6 +27,7 @@ export interface Session {
 export interface Health {
   store: "ok" | "away" | string;
   oidc?: boolean;
+  sandboxes?: boolean;
   version?: string;
 }
 
@@ -796,4 +797,48 @@ export interface ProblemDetails {
   detail?: string;
   hint?: string;
   instance?: string;
+}
+
+/** A sandbox that a program has created through the API. Session, metadata and caller are of users' choosing. */
+export interface Sandbox {
+  id: string;
+  created: string;
+  expires: string;
+  latest: string;
+  idle_until?: string;
+  state: "promised" | "queued" | "starting" | "live" | "ending" | "ended";
+  position?: number;
+  queued?: string;
+  quota?: string;
+  expected?: string;
+  project: string;
+  template: string;
+  tier?: string;
+  caller: string;
+  session?: string;
+  metadata: Record<string, string>;
+  cpus: number;
+  memory_bytes: number;
+  running: number;
+  error?: string;
+}
+export interface QuotaUse {
+  quota: string;
+  used?: number;
+  limit?: number;
+}
+export interface QueuedStart {
+  tenant: string;
+  project: string;
+  id?: string;
+  position: number;
+  queued: string;
+  quota: string;
+  expected?: string;
+}
+export interface Quotas {
+  time: string;
+  host?: QuotaUse[];
+  tenants: { tenant: string; quotas: QuotaUse[]; waiting: number; projects: { project: string; quotas: QuotaUse[]; waiting: number }[] }[];
+  queue: QueuedStart[];
 }

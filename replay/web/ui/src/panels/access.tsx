@@ -15,17 +15,19 @@ type Which = "all" | "deny";
 /** Who looked at the record, and who was refused. */
 export default function AccessScreen({ params }: { params: URLSearchParams }) {
   const [from, until] = [params.get("from") ?? "", params.get("until") ?? ""];
+  const about = params.get("about") ?? "";
   const [which, setWhich] = useState<Which>("all");
   const may = can("auditor");
-  const pages = usePages<Look>(may ? "/access" : null, { ...spanOf(from, until), limit: 200 }, (a: { access: Look[]; next?: string; partial: boolean }) => ({ rows: a.access, next: a.next, partial: a.partial }));
+  const pages = usePages<Look>(may ? "/access" : null, { ...spanOf(from, until), about, limit: 200 }, (a: { access: Look[]; next?: string; partial: boolean }) => ({ rows: a.access, next: a.next, partial: a.partial }));
   const rows = which === "deny" ? pages.rows.filter((l) => l.verdict === "deny") : pages.rows;
   return (
     <Page title="Access log" lead="Every view, search, export and report through this host's API, recorded before anything is shown, and every refused attempt. Newest first.">
       {!may ? <Needs role="auditor" what="The access log" /> : (
         <>
           <form class="search-form" onSubmit={(e) => e.preventDefault()}>
-            <Days from={from} until={until} set={(days) => go(to(["access"], { from, until, ...days }), true)} />
+            <Days from={from} until={until} set={(days) => go(to(["access"], { about, from, until, ...days }), true)} />
             <Choice name="Which" value={which} set={setWhich} options={[["all", "all"], ["deny", "refused only"]]} />
+            {about && <span>about <Words text={about} limit={60} /> <a href={to(["access"], { from, until })}>about everything</a></span>}
             <button type="button" onClick={pages.reload}>Look again</button>
           </form>
           {rows.length > 0 && <List rows={rows} />}

@@ -21,6 +21,7 @@ export const screens: Screen[] = [
   { route: "findings", title: "Findings", nav: true, role: "viewer", load: () => import("./allfindings").then(guarded) },
   { route: "compare", title: "Compare", nav: true, role: "viewer", load: () => import("./compare").then(guarded) },
   { route: "check", title: "Check", nav: true, role: "viewer", load: () => import("../proof/check").then(guarded) },
+  { route: "sandboxes", title: "Sandboxes", nav: true, role: "viewer", needs: "sandboxes", load: () => import("./sandboxes").then(guarded) },
   { route: "reports", title: "Reports", nav: true, role: "auditor", load: () => import("./reports").then(guarded) },
   { route: "exports", title: "Exports", nav: true, role: "auditor", load: () => import("./exports").then(guarded) },
   { route: "access", title: "Access", nav: true, role: "auditor", load: () => import("./access").then(guarded) },

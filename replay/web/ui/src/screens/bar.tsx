@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
-import { del, Problem, session, tenant } from "../api";
+import { del, Problem, session, tenant, useGet } from "../api";
 import { useCell } from "../cell";
 import * as prefs from "../prefs";
 import { flat } from "../text";
 import { choose } from "../session";
 import type { Screen } from "../registry";
 import { place, to } from "../router";
-import type { Role } from "../types";
+import type { Health, Role } from "../types";
 import { Views } from "./views";
 
 const ranks: Role[] = ["viewer", "auditor", "operator", "admin"];
@@ -20,6 +20,7 @@ export function Bar({ screens }: { screens: Screen[] }) {
   const zone = useCell(prefs.zone);
   const theme = useCell(prefs.theme);
   const name = useCell(tenant);
+  const health = useGet<Health>(who ? "/health" : null).data;
   const here = path[0] ?? "runs";
   if (!who) return null;
   const role = who.role;
@@ -28,7 +29,7 @@ export function Bar({ screens }: { screens: Screen[] }) {
       <a class="brand" href={to(["runs"])}>Custody</a>
       <nav aria-label="Screens">
         <a href={to(["runs"])} aria-current={here === "runs" ? "page" : undefined}>Runs</a>
-        {screens.filter((s) => s.nav && may(role, s.role)).map((s) => (
+        {screens.filter((s) => s.nav && may(role, s.role) && (!s.needs || health?.[s.needs])).map((s) => (
           <a href={to([s.route])} aria-current={here === s.route ? "page" : undefined}>{s.title}</a>
         ))}
       </nav>

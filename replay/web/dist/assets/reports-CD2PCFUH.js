@@ -1,0 +1,1 @@
+import{a,b}from"./chunk-HUZJK32H.js";import"./chunk-MZAQDPNC.js";import"./chunk-DOKXDEUN.js";import"./chunk-BSOJSO7O.js";import"./chunk-5DRWUZZG.js";import"./chunk-E3433OSB.js";import"./chunk-KYQLHSJX.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-5LJOPO3U.js";import"./chunk-WWK2XXVD.js";import"./chunk-GHF46SVJ.js";import"./chunk-G5IKX545.js";import"./chunk-5DRWUZZG.js";import"./chunk-E3433OSB.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
