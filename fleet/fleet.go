@@ -45,7 +45,7 @@ type Config struct {
 	Queue  *quota.Queue // Open sets it
 	// Tokens is the path of the file in which Open's queue keeps the LLM tokens of the day; empty: they do not outlive the process.
 	Tokens string
-	// Idle is how long a sandbox without processes and calls lives if its request names no time; 0: 5 min.
+	// Idle is how long a sandbox without calls lives, whose processes do nothing, if its request names no time; 0: 5 min.
 	Idle time.Duration
 	// Keep is how long a sandbox is known after its end; 0: 10 min.
 	Keep time.Duration

@@ -241,13 +241,13 @@ func TestLazy(t *testing.T) {
 	}
 }
 
-// TestEnds: a sandbox ends when it is idle or too old, but not while a process runs in it; it is then known for some time.
+// TestEnds: a sandbox ends when it is idle or too old, but not while a process computes in it; it is then known for some time.
 func TestEnds(t *testing.T) {
 	r := newRig(t, fleet.Config{Keep: time.Second}, quota.Config{})
 	idle := r.create(fleet.Request{Idle: 2 * time.Second})
 	check(t, idle.Ready(t.Context()))
 	began := time.Now()
-	r.sh(idle, "sleep 4")
+	r.sh(idle, "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do :; done")
 	if i := idle.Info(); i.State != fleet.Live {
 		t.Errorf("after a process that ran for %v: %+v", time.Since(began), i)
 	}
@@ -259,6 +259,14 @@ func TestEnds(t *testing.T) {
 		_, err := r.Get("acme", idle.ID)
 		return errors.Is(err, fleet.ErrUnknown)
 	})
+	asleep := r.create(fleet.Request{Idle: 2 * time.Second})
+	p, err := asleep.Start(t.Context(), run.Command{Argv: []string{"sleep", "1000"}}, false)
+	check(t, err)
+	<-p.Done()
+	await(t, func() bool { return asleep.Info().State == fleet.Ended })
+	if i := asleep.Info(); i.Error != "" {
+		t.Errorf("with a process that did nothing: %+v", i)
+	}
 	old := r.create(fleet.Request{Time: time.Hour})
 	if until, err := old.Extend(24 * time.Hour); !errors.Is(err, fleet.ErrInvalid) {
 		t.Errorf("extended until %v, %v", until, err)

@@ -175,6 +175,9 @@ func (p *Process) Exit() (channel.Exit, time.Time, error) {
 	return p.exit, p.ended, p.err
 }
 
+// Attend keeps the sandbox from being idle until the returned function is called: a client waits for the process.
+func (p *Process) Attend() (done func()) { return p.sandbox.Call() }
+
 // Output returns an output of the process: stdout, stderr or tty.
 func (p *Process) Output(stream string) (*Output, error) {
 	if o := p.outputs[stream]; o != nil {

@@ -55,6 +55,7 @@ type Sandbox struct {
 	order     []*Process // by start
 	running   int
 	calls     int // that are being carried out
+	called    int // number of calls that have begun
 	files     int // operations on files that are being carried out
 	idle      alarm
 	expires   time.Time
@@ -312,6 +313,7 @@ func (s *Sandbox) Call() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
+	s.called++
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -323,15 +325,39 @@ func (s *Sandbox) Call() (done func()) {
 // rest starts the time in which the sandbox may be idle again.
 func (s *Sandbox) rest() { s.Call()() }
 
-// expireIdle ends the sandbox if it is idle.
+// quietTime bounds the question for how long the processes of a sandbox have done nothing.
+const quietTime = 30 * time.Second
+
+// expireIdle ends the sandbox if it is idle: there is no call, and its processes do nothing.
 func (s *Sandbox) expireIdle() {
+	s.mu.Lock()
+	called := s.called
+	ask := s.state == Live && s.calls == 0 && s.running > 0
+	s.mu.Unlock()
+	left := time.Duration(0) // time in which it may be idle
+	if ask {
+		left = s.idleTime() - quiet(s)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.calls > 0 || s.running > 0: // the last one starts the time again
+	case s.calls > 0 || s.called != called: // the last one starts the time again
 	case s.state == Queued || s.state == Starting:
 		s.idle.Reset(s.idleTime())
+	case left > 0:
+		s.idle.Reset(max(left, time.Second))
 	default:
 		s.cancel(errIdle)
 	}
+}
+
+// quiet returns for how long the processes have done nothing, 0 if that is not known, as while the sandbox is paused.
+func quiet(s *Sandbox) time.Duration {
+	ctx, cancel := context.WithTimeout(s.ctx, quietTime)
+	defer cancel()
+	d, err := s.session.Quiet(ctx)
+	if err != nil {
+		return 0
+	}
+	return d
 }

@@ -38,7 +38,7 @@ func RunContainer(ctx context.Context) error {
 	}
 	server := channel.NewServer(st.block, openWorkspace, mark)
 	server.EndSession, server.File = st.block.EndSession, st.block.File
-	server.Dial, server.Ports = dialPort, listeningPorts
+	server.CPU, server.Dial, server.Ports = st.block.CPU, dialPort, listeningPorts
 	// The sentry's clock and randomness are the host's: nothing has been restored.
 	server.Identify = func(_ context.Context, id channel.Identity) error {
 		limits, err := st.assume(id)

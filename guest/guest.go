@@ -82,7 +82,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	}
 	server := channel.NewServer(st.block, openWorkspace, nil)
 	server.Drain, server.EndSession, server.File = cell.DrainPages, st.block.EndSession, st.block.File
-	server.Dial, server.Ports = dialPort, listeningPorts
+	server.CPU, server.Dial, server.Ports = st.block.CPU, dialPort, listeningPorts
 	server.Identify = func(ctx context.Context, id channel.Identity) error { return identify(ctx, server, s, st, id) }
 	return serve(ctx, port, server)
 }

@@ -111,6 +111,9 @@ func (l *Live) File(ctx context.Context, c FileCall, pipe *os.File) (*Filed, err
 	return l.session.File(ctx, c, pipe)
 }
 
+// Quiet returns for how long the processes have done nothing; see worker.Session.
+func (l *Live) Quiet(ctx context.Context) (time.Duration, error) { return l.session.Quiet(ctx) }
+
 // Ports returns the TCP ports on which processes of the run listen.
 func (l *Live) Ports(ctx context.Context) ([]int, error) { return l.session.Ports(ctx) }
 

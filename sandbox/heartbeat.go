@@ -37,7 +37,8 @@ func (h heartbeat) run(ctx context.Context) {
 	answered := make(chan struct{}, 1) // at most one question is open
 	ask := func() {
 		asking.Go(func() {
-			if s.guest.Ping(ctx) == nil {
+			if cpu, err := s.guest.Ping(ctx); err == nil {
+				s.activity.note(cpu, time.Now())
 				answered <- struct{}{}
 			}
 		})

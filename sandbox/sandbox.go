@@ -94,6 +94,7 @@ type Sandbox struct {
 
 	credentials credentials
 	running     running
+	activity    // of the processes
 	steps       steps
 	observed    observation
 	// turn is held while a step begins, while the run ends, and during a Dump, so that these
@@ -117,6 +118,7 @@ func (w *Warm) Assign(ctx context.Context, p Parts, s Settings, abort context.Ca
 	}
 	sb.observed.driver, sb.observed.recorder = w.observer, p.Recorder
 	sb.steps.network = p.Network
+	sb.activity.guest = w.guest
 	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
 	if err := sb.post(ctx, w.started()); err != nil {
 		return nil, err

@@ -155,7 +155,7 @@ func (w *Warm) Check(ctx context.Context) error {
 		return w.err
 	default:
 	}
-	if err := w.guest.Ping(ctx); err != nil {
+	if _, err := w.guest.Ping(ctx); err != nil {
 		return w.diagnose(err)
 	}
 	return nil

@@ -44,6 +44,7 @@ const (
 
 	callStart         = "start"
 	callEnd           = "end session"
+	callQuiet         = "quiet"
 	callSignalProcess = "signal process"
 	callResizeProcess = "resize process"
 )

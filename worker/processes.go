@@ -86,6 +86,14 @@ func (p *processes) handlers() map[string]privsep.Handler {
 			}
 			return none{}, nil, nil
 		}),
+		callQuiet: privsep.Handle(func(ctx context.Context, _ none) (any, []*os.File, error) {
+			s, err := p.worker.current()
+			if err != nil {
+				return nil, nil, err
+			}
+			quiet, err := s.Quiet(ctx)
+			return quiet, nil, err
+		}),
 		callSignalProcess: privsep.Handle(func(ctx context.Context, c processCall) (any, []*os.File, error) {
 			r, err := p.find(c.Name)
 			if err == nil {

@@ -106,6 +106,12 @@ func (s *Session) Pause(ctx context.Context) error { return s.call(ctx, callPaus
 // Resume lets a paused sandbox run again.
 func (s *Session) Resume(ctx context.Context) error { return s.call(ctx, callResume, none{}, nil) }
 
+// Quiet returns for how long the processes of the sandbox have done nothing; see sandbox.Sandbox.
+func (s *Session) Quiet(ctx context.Context) (quiet time.Duration, err error) {
+	err = s.call(ctx, callQuiet, none{}, &quiet)
+	return quiet, err
+}
+
 // Snapshot writes the sandbox's memory to a file. After an error the file's contents must be discarded.
 func (s *Session) Snapshot(ctx context.Context, to *os.File, endStep bool) error {
 	return s.call(ctx, callSnapshot, snapshotCall{endStep}, nil, to)

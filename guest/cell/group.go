@@ -71,6 +71,11 @@ func (g *group) count(file, name string) int {
 	return 0
 }
 
+// CPU returns the processor time that the processes of all cells have used, 0 if the kernel does not count it.
+func (b *Block) CPU() time.Duration {
+	return time.Duration(b.group.count("cpu.stat", "usage_usec")) * time.Microsecond
+}
+
 func (g *group) kill() error {
 	if err := os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0); err != nil {
 		return fmt.Errorf("kill a cell: %w", err)

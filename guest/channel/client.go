@@ -105,12 +105,6 @@ func (c *Client) end(err error) {
 	c.session.Close()
 }
 
-// Ping returns when the guest has answered, hence when it runs and its init is responsive.
-func (c *Client) Ping(ctx context.Context) error {
-	_, err := c.ask(ctx, hello{Kind: streamPing})
-	return err
-}
-
 // Drain makes the guest free, and so zero, the memory of ended steps: pages
 // that its CPUs still refer to, and the buffers of the channel. The kernel's driver frees
 // the buffers that the host has read when the guest writes again, which its answer does.

@@ -271,7 +271,7 @@ func testCopyFailures(t *testing.T, ends Ends) {
 	if _, err := c.CopyOut(timeout(t), ends.to(t, t.TempDir()), Out{}); err == nil {
 		t.Error("copy out of a workspace that is gone succeeded")
 	}
-	if err := c.Ping(timeout(t)); err != nil {
+	if _, err := c.Ping(timeout(t)); err != nil {
 		t.Errorf("session ended with a failed copy: %v", err)
 	}
 }

@@ -38,7 +38,7 @@ func TestAnonymous(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	g.Identify = func(context.Context, Identity) error { applied.Add(1); return nil }
 	c := g.awake(t, nil)
-	if err := c.Ping(timeout(t)); err != nil {
+	if _, err := c.Ping(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Start(timeout(t), shell("true")); !errors.Is(err, ErrAnonymous) {
@@ -144,7 +144,7 @@ func TestIdentityAfterRehearsal(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain(p)
-	if err := c.Ping(timeout(t)); err != nil { // the guest has accepted the rehearsal's stream
+	if _, err := c.Ping(timeout(t)); err != nil { // the guest has accepted the rehearsal's stream
 		t.Fatal(err)
 	}
 	for cells.Load() == 0 {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/yamux"
 
@@ -62,6 +63,8 @@ type Server struct {
 	Flush func(context.Context) error
 	// Drain has the kernel free the memory that nothing uses any more. It may be nil.
 	Drain func() error
+	// CPU returns the processor time that the processes of all cells have used; 0: it is not known. It may be nil.
+	CPU func() time.Duration
 	// EndSession kills all processes of the session. It may be nil.
 	EndSession func() error
 	// File carries out an operation on a file of the session. An error can be a FileError. It may be nil.
@@ -165,7 +168,7 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 	case h.Kind == streamCopyOut:
 		s.copyOut(ctl, data[0])
 	case h.Kind == streamPing:
-		writeFrame(ctl, report{Done: true}, maxReport)
+		writeFrame(ctl, s.alive(), maxReport)
 	case h.Kind == streamDrain:
 		writeFrame(ctl, s.freed(), maxReport)
 	case h.Kind == streamPorts:

@@ -245,7 +245,7 @@ func TestLargeOutputUnread(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Stdout is not read; that must block nothing else.
-	if err := c.Ping(ctx); err != nil {
+	if _, err := c.Ping(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if out, _, _ := result(t, c, shell("echo other"), ""); out != "other\n" {
@@ -345,7 +345,7 @@ func TestHandlerErrorEndsSession(t *testing.T) {
 	if _, err := p.Wait(timeout(t)); !errors.Is(err, full) {
 		t.Fatalf("wait: %v", err)
 	}
-	if err := c.Ping(timeout(t)); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
+	if _, err := c.Ping(timeout(t)); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
 		t.Fatalf("ping: %v, err: %v", err, c.Err())
 	}
 	if err := <-g.served; err == nil {
@@ -421,7 +421,7 @@ func TestDrain(t *testing.T) {
 	if err := c.Drain(timeout(t)); err == nil || !strings.Contains(err.Error(), "no such CPU") {
 		t.Errorf("the error is %v", err)
 	}
-	if err := c.Ping(timeout(t)); err != nil {
+	if _, err := c.Ping(timeout(t)); err != nil {
 		t.Errorf("the session ended with it: %v", err)
 	}
 }
@@ -433,7 +433,7 @@ func TestGuestDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Ping(timeout(t)); err != nil {
+	if _, err := c.Ping(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	g.host.(*net.UnixConn).CloseRead()

@@ -111,6 +111,7 @@ type report struct {
 	Mark    uint64       `json:"mark,omitempty"`    // exec, end: every event before the exit stands before this mark
 	Clock   *time.Time   `json:"clock,omitempty"`   // identity: the guest's clock after it was set
 	Deleted []audit.Text `json:"deleted,omitempty"`
+	CPU     int64        `json:"cpu,omitempty"` // ping: microseconds of processor time of the cells; 0: not known
 
 	Ports     []int `json:"ports,omitempty"`     // ports
 	Connected bool  `json:"connected,omitempty"` // connect: bytes follow on the data stream

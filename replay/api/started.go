@@ -165,6 +165,7 @@ func (h *sandboxesHandler) startedOne(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		defer leave()
+		defer p.Attend()()
 		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)
 		defer cancel()
 		select {
@@ -280,6 +281,7 @@ func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
+	defer p.Attend()()
 	ctx, cancel := context.WithDeadline(r.Context(), streamEnd(time.Now(), r.who.Expires))
 	defer cancel()
 	if !follow { // what there is now
