@@ -96,6 +96,27 @@ func TestOutputResumes(t *testing.T) {
 	}
 }
 
+// TestOutputFromRecord: what is not in the memory of the service any more is read from the record.
+func TestOutputFromRecord(t *testing.T) {
+	c, _ := newClient(t)
+	box, err := c.Create(t.Context(), client.SandboxRequest{})
+	check(t, err)
+	p, err := box.Start(t.Context(), client.ProcessRequest{Shell: "seq 500000"})
+	check(t, err)
+	_, err = p.Wait(t.Context())
+	check(t, err)
+	var want strings.Builder
+	for i := range 500000 {
+		fmt.Fprintln(&want, i+1)
+	}
+	for _, offset := range []int64{0, 1000} {
+		got, err := io.ReadAll(p.OutputFrom(t.Context(), client.Stdout, offset))
+		if err != nil || string(got) != want.String()[offset:] {
+			t.Errorf("from %d: %d of %d bytes, %v", offset, len(got), want.Len(), err)
+		}
+	}
+}
+
 // breaking is a connection that breaks after some bytes were read.
 type breaking struct {
 	net.Conn

@@ -162,7 +162,7 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{"run", elsewhereRun}, {"session", elsewhereSession}, {"detached", elsewhereDetached}, {"terminal", elsewhereTerminal},
 		{"logs", elsewhereLogs}, {"kill", elsewhereKill}, {"signals", elsewhereSignals}, {"example", elsewhereExample}, {"refused", elsewhereRefused},
-		{"cp", elsewhereCp}, {"port", elsewherePort},
+		{"cp", elsewhereCp}, {"port", elsewherePort}, {"killed", elsewhereKilled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			user, admin := *e.user, *e.admin
@@ -416,6 +416,36 @@ func elsewhereRefused(t *testing.T, e *elsewhere) {
 			t.Errorf("%s custody %q: exit code %d: %s%s", c.env, c.args, said.code, said.stdout, said.stderr)
 		}
 	}
+}
+
+// elsewhereKilled: when the service is killed, and starts again, output continues from the record.
+func elsewhereKilled(t *testing.T, e *elsewhere) {
+	box := strings.TrimSpace(e.user.must(0, "run", "-q", "-d", "--", "sh", "-c", "seq 1000; sleep 1000").stdout)
+	cmd := e.user.command("logs", "-f", box)
+	var out screen
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	e.user.start(cmd)
+	out.await(t, "\n1000\n")
+	eventually(t, "recorded", func() bool { return strings.Contains(e.admin.custody("timeline", box, "--kind", "output").stdout, "| 1000\n") })
+	check(t, e.serve.Process.Kill())
+	e.serve.Wait()
+	e.start()
+	cmd.Wait()
+	var want strings.Builder
+	for i := range 1000 {
+		fmt.Fprintln(&want, i+1)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 || out.String() != want.String() {
+		t.Errorf("exit code %d, %d of %d bytes", code, len(out.String()), want.Len())
+	}
+	if said := e.user.must(0, "logs", box, "p1"); said.stdout != want.String() {
+		t.Errorf("afterwards logs prints %d of %d bytes", len(said.stdout), want.Len())
+	}
+	if said := e.user.must(0, "logs", "--offset", "3885", box, "p1"); said.stdout != want.String()[3885:] {
+		t.Errorf("from an offset logs prints %q", said.stdout)
+	}
+	e.user.contains(e.user.must(125, "logs", box, "p2").stderr, "no process")
+	e.admin.verified(box)
 }
 
 // with calls the program with another value of a variable.

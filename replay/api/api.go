@@ -193,7 +193,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 		views:    viewsHandler{o.Views},
 		tokens:   tokensHandler{o.Tokens},
 
-		sandboxes: sandboxesHandler{fleet: o.Sandboxes, tenant: o.Tenant, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
+		sandboxes: sandboxesHandler{fleet: o.Sandboxes, records: stateHandler{find, st, o.Now}, tenant: o.Tenant, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
 	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}}
 	return all

@@ -40,11 +40,12 @@ func optional(t time.Time) *time.Time {
 
 // sandboxesHandler serves live sandboxes.
 type sandboxesHandler struct {
-	fleet  *fleet.Fleet // nil: this server has none
-	tenant string       // of the host
-	serves func(tenant string) bool
-	ended  <-chan struct{}
-	waits  turnstile // requests that wait for output, or for the end of a process
+	fleet   *fleet.Fleet // nil: this server has none
+	tenant  string       // of the host
+	serves  func(tenant string) bool
+	ended   <-chan struct{}
+	records stateHandler // of the sandboxes
+	waits   turnstile    // requests that wait for output, or for the end of a process
 }
 
 // maxWaits bounds the requests that wait, and maxWaitsOf those of one principal.

@@ -153,7 +153,15 @@ const longestWait = 60
 func (h *sandboxesHandler) startedOne(w http.ResponseWriter, r *request) error {
 	p, err := h.process(r)
 	if err != nil {
-		return err
+		m, run, err := h.past(r, err)
+		if err != nil {
+			return err
+		}
+		described, err := pastProcess(m, run, r.PathValue("process"))
+		if err != nil {
+			return err
+		}
+		return answer(w, described)
 	}
 	wait, err := r.number("wait", 0, longestWait)
 	if err != nil {
@@ -254,7 +262,11 @@ const outputPiece = 64 << 10
 func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 	p, err := h.process(r)
 	if err != nil {
-		return err
+		m, run, err := h.past(r, err)
+		if err != nil {
+			return err
+		}
+		return h.pastOutput(w, r, m, run)
 	}
 	offset, err := r.number("offset", 0, 1<<62)
 	if err != nil {
@@ -287,11 +299,11 @@ func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 	if !follow { // what there is now
 		cancel()
 	}
-	return h.pour(ctx, w, out, int64(offset))
+	return h.pour(ctx, r, newAnswering(w), out, name, int64(offset))
 }
 
 // pour sends an output until it or ctx ends. A client resumes at the offset that it has reached.
-func (h *sandboxesHandler) pour(ctx context.Context, w http.ResponseWriter, out *fleet.Output, offset int64) error {
+func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, out *fleet.Output, stream string, offset int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -303,26 +315,28 @@ func (h *sandboxesHandler) pour(ctx context.Context, w http.ResponseWriter, out 
 		case <-stop:
 		}
 	}()
-	rc := http.NewResponseController(w)
-	begun := false
 	for {
 		b, err := out.Read(ctx, offset, outputPiece)
-		gone := new(fleet.Gone)
+		missing := new(fleet.Gone)
 		switch {
-		case errors.As(err, &gone) && !begun:
-			return access.NewProblem(http.StatusGone, "output-gone", err.Error(), "GET "+Base+"/runs/{run}/output has what was recorded; offset "+strconv.FormatInt(gone.First, 10)+" is still here")
-		case errors.Is(err, fleet.ErrInvalid) && !begun:
+		case errors.As(err, &missing):
+			next, err := h.older(r, a, r.PathValue("process"), stream, offset, missing)
+			if err != nil && !a.begun {
+				return err
+			}
+			if err != nil || next == offset {
+				return nil
+			}
+			offset = next
+			continue
+		case errors.Is(err, fleet.ErrInvalid) && !a.begun:
 			return fleetProblem(err)
 		}
-		if !begun {
-			w.Header().Set("Content-Type", "application/octet-stream")
-			w.WriteHeader(http.StatusOK)
-			begun = true
-		}
+		a.begin()
 		if err != nil || len(b) == 0 {
 			return nil
 		}
-		if err := errors.Join(deadline(rc, slowest), write(w, b), rc.Flush(), deadline(rc, 0)); err != nil {
+		if a.send(b) != nil {
 			return nil // the client has gone, or is too slow
 		}
 		offset += int64(len(b))

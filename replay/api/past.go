@@ -1,0 +1,161 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/fleet"
+	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
+)
+
+// noSandbox is the type of the answer if there is no sandbox with an ID.
+const noSandbox = "urn:custody:problem:no-sandbox"
+
+// past returns the record of a sandbox that this process does not know, such as one that ended with an earlier process of the service. Its error is
+// unknown, that of the look-up, if there is no such record.
+func (h *sandboxesHandler) past(r *request, unknown error) (*model, store.Run, error) {
+	p := new(access.Problem)
+	if !errors.As(unknown, &p) || p.Type != noSandbox {
+		return nil, store.Run{}, unknown
+	}
+	run, err := h.records.find(r)
+	if err != nil {
+		return nil, run, unknown
+	}
+	if run.End == nil || run.Events < run.LastSeq { // segments come in any order
+		return nil, run, access.NewProblem(http.StatusServiceUnavailable, "incomplete", "the record of the sandbox is not in the store as a whole yet", "try again")
+	}
+	m, err := h.records.stories.model(r.Context(), run)
+	return m, run, err
+}
+
+// pastProcess returns the description of a process from the record of its sandbox.
+func pastProcess(m *model, run store.Run, name string) (client.StartedProcess, error) {
+	for _, s := range m.steps() {
+		if s.Name != name {
+			continue
+		}
+		out := client.StartedProcess{Name: s.Name, Argv: []string{}, Started: s.Start, Ended: s.End, ExitCode: s.ExitCode}
+		for _, a := range s.Argv {
+			out.Argv = append(out.Argv, string(a))
+		}
+		if out.Ended == nil {
+			out.Ended = run.End
+		}
+		if out.ExitCode == nil {
+			out.Error = fmt.Sprintf("its sandbox has ended (%s)", run.Status)
+		}
+		return out, nil
+	}
+	return client.StartedProcess{}, access.NewProblem(http.StatusNotFound, "no-process", fmt.Sprintf("the sandbox had no process %.80q", name), "GET "+Base+"/runs/{run} has its record")
+}
+
+// pastOutput sends what the record has of an output of the process that the path names.
+func (h *sandboxesHandler) pastOutput(w http.ResponseWriter, r *request, m *model, run store.Run) error {
+	if _, err := pastProcess(m, run, r.PathValue("process")); err != nil {
+		return err
+	}
+	stream, err := r.oneOf("stream", "stdout", "stderr", "tty")
+	if err != nil {
+		return err
+	}
+	offset, err := r.number("offset", 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	leave, err := h.enter(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	a := newAnswering(w)
+	if _, err := a.record(m, r.PathValue("process"), stream, int64(offset)); err != nil {
+		return err
+	}
+	a.begin()
+	return nil
+}
+
+// answering is the answer to a request for output. Its first bytes begin it; until then it can be an error.
+type answering struct {
+	http.ResponseWriter
+	rc    *http.ResponseController
+	begun bool
+}
+
+func newAnswering(w http.ResponseWriter) *answering {
+	return &answering{ResponseWriter: w, rc: http.NewResponseController(w)}
+}
+
+func (a *answering) begin() {
+	if !a.begun {
+		a.Header().Set("Content-Type", "application/octet-stream")
+		a.WriteHeader(http.StatusOK)
+		a.begun = true
+	}
+}
+
+// send sends a piece. An error means that the client has gone, or is too slow.
+func (a *answering) send(b []byte) error {
+	a.begin()
+	return errors.Join(deadline(a.rc, slowest), write(a, b), a.rc.Flush(), deadline(a.rc, 0))
+}
+
+// piecesAtOnce bounds the pieces of output that are looked up together.
+const piecesAtOnce = 1000
+
+// record sends what the record has of an output from an offset on, and returns the offset that it has reached. The error is a Problem if the answer has
+// not begun, and the record lacks what follows the offset.
+func (a *answering) record(m *model, process, stream string, offset int64) (int64, error) {
+	for after := uint64(0); ; {
+		pieces := m.Output().Pieces(after, piecesAtOnce)
+		for _, p := range pieces {
+			after = p.Seq
+			end := p.Offset + int64(len(p.Text))
+			if p.Step != process || p.Stream != stream || end <= offset {
+				continue
+			}
+			if p.Offset > offset {
+				if a.begun {
+					return offset, nil
+				}
+				return offset, gone(fmt.Sprintf("the output from offset %d on is not recorded", offset), p.Offset)
+			}
+			if err := a.send([]byte(p.Text[offset-p.Offset:])); err != nil {
+				return offset, nil
+			}
+			offset = end
+		}
+		if len(pieces) < piecesAtOnce {
+			return offset, nil
+		}
+	}
+}
+
+// gone returns the answer to a request for output that there is not any more.
+func gone(detail string, first int64) error {
+	return access.NewProblem(http.StatusGone, "output-gone", detail, fmt.Sprintf("continue at the offset %d", first))
+}
+
+// older sends from the record what is not in memory any more, and returns the offset that it has reached.
+func (h *sandboxesHandler) older(r *request, a *answering, process, stream string, offset int64, missing *fleet.Gone) (int64, error) {
+	m, err := h.records.model(r)
+	unknown := errors.Is(err, store.ErrNotFound) // nothing of the sandbox has arrived in the store yet
+	if err != nil && !unknown {
+		return offset, err
+	}
+	next := offset
+	if err = nil; !unknown {
+		next, err = a.record(m, process, stream, offset)
+	}
+	if err == nil && next == offset && !a.begun { // what was written in the last second can be missing
+		p := access.NewProblem(http.StatusServiceUnavailable, "output-later", fmt.Sprintf("the record has not reached offset %d", offset), fmt.Sprintf("try again, or continue at the offset %d", missing.First))
+		p.After = time.Second
+		return offset, p
+	}
+	return next, err
+}
