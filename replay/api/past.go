@@ -17,19 +17,19 @@ const noSandbox = "urn:custody:problem:no-sandbox"
 
 // past returns the record of a sandbox that this process does not know, such as one that ended with an earlier process of the service. Its error is
 // unknown, that of the look-up, if there is no such record.
-func (h *sandboxesHandler) past(r *request, unknown error) (*model, store.Run, error) {
+func (h stateHandler) past(r *request, unknown error) (*model, store.Run, error) {
 	p := new(access.Problem)
 	if !errors.As(unknown, &p) || p.Type != noSandbox {
 		return nil, store.Run{}, unknown
 	}
-	run, err := h.records.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return nil, run, unknown
 	}
 	if run.End == nil || run.Events < run.LastSeq { // segments come in any order
 		return nil, run, access.NewProblem(http.StatusServiceUnavailable, "incomplete", "the record of the sandbox is not in the store as a whole yet", "try again")
 	}
-	m, err := h.records.stories.model(r.Context(), run)
+	m, err := h.stories.model(r.Context(), run)
 	return m, run, err
 }
 
@@ -105,14 +105,14 @@ func (a *answering) send(b []byte) error {
 	return errors.Join(deadline(a.rc, slowest), write(a, b), a.rc.Flush(), deadline(a.rc, 0))
 }
 
-// piecesAtOnce bounds the pieces of output that are looked up together.
-const piecesAtOnce = 1000
+// piecesTogether bounds the pieces of output that are looked up together.
+const piecesTogether = 1000
 
 // record sends what the record has of an output from an offset on, and returns the offset that it has reached. The error is a Problem if the answer has
 // not begun, and the record lacks what follows the offset.
 func (a *answering) record(m *model, process, stream string, offset int64) (int64, error) {
 	for after := uint64(0); ; {
-		pieces := m.Output().Pieces(after, piecesAtOnce)
+		pieces := m.Output().Pieces(after, piecesTogether)
 		for _, p := range pieces {
 			after = p.Seq
 			end := p.Offset + int64(len(p.Text))
@@ -130,7 +130,7 @@ func (a *answering) record(m *model, process, stream string, offset int64) (int6
 			}
 			offset = end
 		}
-		if len(pieces) < piecesAtOnce {
+		if len(pieces) < piecesTogether {
 			return offset, nil
 		}
 	}
@@ -142,8 +142,8 @@ func gone(detail string, first int64) error {
 }
 
 // older sends from the record what is not in memory any more, and returns the offset that it has reached.
-func (h *sandboxesHandler) older(r *request, a *answering, process, stream string, offset int64, missing *fleet.Gone) (int64, error) {
-	m, err := h.records.model(r)
+func (h stateHandler) older(r *request, a *answering, process, stream string, offset int64, missing *fleet.Gone) (int64, error) {
+	m, err := h.model(r)
 	unknown := errors.Is(err, store.ErrNotFound) // nothing of the sandbox has arrived in the store yet
 	if err != nil && !unknown {
 		return offset, err

@@ -153,7 +153,7 @@ const longestWait = 60
 func (h *sandboxesHandler) startedOne(w http.ResponseWriter, r *request) error {
 	p, err := h.process(r)
 	if err != nil {
-		m, run, err := h.past(r, err)
+		m, run, err := h.records.past(r, err)
 		if err != nil {
 			return err
 		}
@@ -262,7 +262,7 @@ const outputPiece = 64 << 10
 func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 	p, err := h.process(r)
 	if err != nil {
-		m, run, err := h.past(r, err)
+		m, run, err := h.records.past(r, err)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 		missing := new(fleet.Gone)
 		switch {
 		case errors.As(err, &missing):
-			next, err := h.older(r, a, r.PathValue("process"), stream, offset, missing)
+			next, err := h.records.older(r, a, r.PathValue("process"), stream, offset, missing)
 			if err != nil && !a.begun {
 				return err
 			}
