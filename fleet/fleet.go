@@ -37,6 +37,7 @@ type Terms struct {
 	CPUs     int
 	Memory   int64 // bytes
 	Time     time.Duration
+	Idle     time.Duration // 0: no limit
 }
 
 // Config configures a Fleet. Runner and Queue must be set.

@@ -23,11 +23,12 @@ const gib = 1 << 30
 type modelled struct {
 	life       func() time.Duration // of a sandbox that is not destroyed; nil: unlimited
 	allowances chan fleet.Allowance
+	idle       time.Duration // limits.idle of the project; 0: none
 }
 
 // Check implements fleet.Runner.
 func (m *modelled) Check(_ context.Context, r fleet.Request) (fleet.Terms, error) {
-	return fleet.Terms{Project: cmp.Or(r.Project, "web"), Template: "base", CPUs: 1, Memory: gib, Time: 24 * time.Hour}, nil
+	return fleet.Terms{Project: cmp.Or(r.Project, "web"), Template: "base", CPUs: 1, Memory: gib, Time: 24 * time.Hour, Idle: m.idle}, nil
 }
 
 // Run implements fleet.Runner.
@@ -123,6 +124,34 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%d sandboxes are left", n)
 		}
 	})
+}
+
+// TestIdleTime: a sandbox that does nothing ends after the time of its request, at most that of its project, which is also the default.
+func TestIdleTime(t *testing.T) {
+	for name, c := range map[string]struct{ project, request, want time.Duration }{
+		"neither":      {0, 0, 12 * time.Hour}, // of the fleet
+		"request":      {0, time.Hour, time.Hour},
+		"project":      {10 * time.Minute, 0, 10 * time.Minute},
+		"less of it":   {10 * time.Minute, time.Minute, time.Minute},
+		"more than it": {10 * time.Minute, time.Hour, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, end := openModel(t, &modelled{idle: c.project}, quota.Config{}, "")
+				defer end()
+				s, _, err := f.Create(t.Context(), fleet.Request{Tenant: "acme", Idle: c.request, Lazy: true})
+				check(t, err)
+				time.Sleep(c.want - time.Second)
+				if i := s.Info(); i.State != fleet.Promised {
+					t.Errorf("before its time: %+v", i)
+				}
+				time.Sleep(2 * time.Second)
+				if i := s.Info(); i.State != fleet.Ended {
+					t.Errorf("after its time: %+v", i)
+				}
+			})
+		})
+	}
 }
 
 // TestRates: a sandbox gets the lower rates of its tenant and its project, or none.

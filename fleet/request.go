@@ -17,7 +17,7 @@ type Request struct {
 	Template  string // empty: the project's
 	Isolation string // empty: the best tier that works
 	Metadata  map[string]string
-	Idle      time.Duration // without calls, while its processes do nothing, until it ends; 0: the default
+	Idle      time.Duration // without calls, while its processes do nothing, until it ends, at most limits.idle of the project; 0: that, or the default
 	Time      time.Duration // until it ends; 0: limits.time of the project, which bounds it
 	// Session is a key: while a sandbox of the project has it, Create returns that one.
 	Session string

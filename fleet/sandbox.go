@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,10 +101,11 @@ func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 }
 
 func (s *Sandbox) idleTime() time.Duration {
-	if s.request.Idle > 0 {
-		return s.request.Idle
+	idle, limit := cmp.Or(s.request.Idle, s.terms.Idle, s.fleet.config.Idle), s.terms.Idle
+	if limit > 0 {
+		return min(idle, limit)
 	}
-	return s.fleet.config.Idle
+	return idle
 }
 
 // begin lets the sandbox start.

@@ -107,6 +107,8 @@ type Limits struct {
 	Time   time.Duration // of the whole run
 	// Silence is how long the guest may give no sign of life, before the run is ended.
 	Silence time.Duration
+	// Idle is how long a sandbox that a program has created may do nothing, before it is ended; 0 leaves it to the program.
+	Idle time.Duration
 	// DiskRate is the maximum number of bytes per second that are read from and written to each disk; 0 is no limit.
 	DiskRate int64
 	// NetworkRate is the maximum number of bytes per second that the sandbox receives, and sends; 0 is no limit.

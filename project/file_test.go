@@ -37,7 +37,7 @@ secrets:
   git: {from: "env:TOKEN", deliver: {env: GIT_TOKEN, file: git/token}, hosts: [github.com]}
 anomaly: end
 record: {mode: degrade, files: {hash_over: 4KiB, read_over: -1}, output: 1MiB}
-limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m, llm_tokens: 5000, disk_rate: 50MiB, network_rate: 64KiB, silence: 1m}
+limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m, llm_tokens: 5000, disk_rate: 50MiB, network_rate: 64KiB, silence: 1m, idle: 10m}
 steps:
   - {name: setup, run: "pip install -r requirements.txt"}
   - name: agent
@@ -87,7 +87,7 @@ func TestParseSample(t *testing.T) {
 		},
 		Anomaly: End,
 		Record:  Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
-		Limits:  Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000, DiskRate: 50 << 20, NetworkRate: 64 << 10, Silence: time.Minute},
+		Limits:  Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000, DiskRate: 50 << 20, NetworkRate: 64 << 10, Silence: time.Minute, Idle: 10 * time.Minute},
 		Steps: []Step{
 			{Name: "setup", Run: "pip install -r requirements.txt"},
 			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src", Time: time.Hour},
@@ -107,7 +107,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	l := Default().Limits
-	if l != (Limits{1, 512 << 20, 2 << 30, 256, 15 * time.Minute, 30 * time.Second, 0, 0, 0}) {
+	if l != (Limits{1, 512 << 20, 2 << 30, 256, 15 * time.Minute, 30 * time.Second, 0, 0, 0, 0}) {
 		t.Errorf("limits %+v", l)
 	}
 	got, err = Parse(Name, []byte("version: 1\nlimits: {pids: 9}\nrecord: {files: {hash_over: 10}}"))
@@ -160,6 +160,7 @@ func TestErrors(t *testing.T) {
 		{"silence short", v + "limits: {silence: 4s}\n", `c.yaml:2:19: silence is "4s"; give 5s to 1h0m0s`},
 		{"silence long", v + "limits: {silence: 61m}\n", `silence is "61m"; give 5s to 1h0m0s`},
 		{"silence text", v + "limits: {silence: never}\n", `silence must be a duration, not "never"`},
+		{"idle short", v + "limits: {idle: 9s}\n", `c.yaml:2:16: idle is "9s"; give 10s or more`},
 		{"time unit", v + "limits: {time: 15}\n", "write 90s, 15m or 1h30m"},
 		{"time text", v + "limits: {time: soon}\n", `not "soon"`},
 		{"mode", v + "record: {mode: lax}\n", `mode cannot be "lax"; give strict or degrade`},

@@ -112,6 +112,8 @@ func (c *comparison) limits(base, file Limits) {
 	c.key(file.PIDs <= base.PIDs, "limits.pids", file.PIDs, atMost(int64(base.PIDs), ""))
 	c.key(file.Time <= base.Time, "limits.time", file.Time, "at most "+base.Time.String())
 	c.key(file.Silence <= base.Silence, "limits.silence", file.Silence, "at most "+base.Silence.String())
+	idle := base.Idle == 0 || file.Idle > 0 && file.Idle <= base.Idle
+	c.key(idle, "limits.idle", file.Idle, "at most "+base.Idle.String())
 	tokens := base.LLMTokens == 0 || file.LLMTokens > 0 && file.LLMTokens <= base.LLMTokens
 	c.key(tokens, "limits.llm_tokens", file.LLMTokens, atMost(base.LLMTokens, ""))
 }

@@ -27,7 +27,7 @@ secrets:
   git: {from: "file:/etc/git", deliver: {env: GIT}, hosts: ["*.example.com"]}
   hidden: {from: "env:HIDDEN"}
 record: {mode: strict, output: 1MiB, files: {hash_over: 1KiB, read_over: 1MiB}}
-limits: {cpus: 2, memory: 1GiB, disk: 1GiB, pids: 100, time: 5m, llm_tokens: 1000, disk_rate: 1MiB}
+limits: {cpus: 2, memory: 1GiB, disk: 1GiB, pids: 100, time: 5m, llm_tokens: 1000, disk_rate: 1MiB, idle: 10m}
 env: {A: b}
 steps: [{name: s, run: "true"}]
 `
@@ -61,6 +61,8 @@ func TestNarrow(t *testing.T) {
 		"a higher rate":     {"limits: {disk_rate: 2MiB}", "narrow.yaml:2:10: limits.disk_rate: 2MiB; the project allows at most 1MiB"},
 		"a shorter silence": {"limits: {silence: 10s}", ""},
 		"a longer silence":  {"limits: {silence: 1m}", "narrow.yaml:2:10: limits.silence: 1m0s; the project allows at most 30s"},
+		"a shorter idle":    {"limits: {idle: 5m}", ""},
+		"a longer idle":     {"limits: {idle: 11m}", "narrow.yaml:2:10: limits.idle: 11m0s; the project allows at most 10m0s"},
 		"a new limit":       {"limits: {network_rate: 2MiB}", ""},
 		"one resolver":      {`resolvers: ["udp://192.0.2.2"]`, ""},
 		"another resolver":  {`resolvers: ["udp://192.0.2.3"]`, "narrow.yaml:2:1: resolvers: udp://192.0.2.3; the project allows udp://192.0.2.1, udp://192.0.2.2"},

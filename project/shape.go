@@ -27,6 +27,7 @@ const (
 	maxTokens            = 1 << 40
 
 	minSilence, maxSilence = 5 * time.Second, time.Hour
+	minIdle                = 10 * time.Second
 )
 
 // decoder reads the sections of custody.yaml.
@@ -106,6 +107,7 @@ func (d *decoder) limits(l *Limits, n ast.Node) error {
 		"pids":         func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
 		"time":         func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
 		"silence":      func(n ast.Node) error { return d.silence(n, &l.Silence) },
+		"idle":         func(n ast.Node) error { return d.idle(n, &l.Idle) },
 		"llm_tokens": func(n ast.Node) error {
 			var tokens int
 			err := d.integer(n, "llm_tokens", 1, maxTokens, &tokens)
@@ -121,6 +123,16 @@ func (d *decoder) silence(n ast.Node, to *time.Duration) error {
 	}
 	if *to < minSilence || *to > maxSilence {
 		return d.err(n, "silence is "+shown(n), fmt.Sprintf("give %s to %s", minSilence, maxSilence))
+	}
+	return nil
+}
+
+func (d *decoder) idle(n ast.Node, to *time.Duration) error {
+	if err := d.duration(n, "idle", to); err != nil {
+		return err
+	}
+	if *to < minIdle {
+		return d.err(n, "idle is "+shown(n), fmt.Sprintf("give %s or more", minIdle))
 	}
 	return nil
 }
