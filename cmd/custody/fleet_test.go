@@ -21,7 +21,7 @@ const natsConfig = `
 listen: "%s:4222"
 http: "%s:8222"
 max_payload: 33554432
-jetstream: {store_dir: %q, sync_interval: always}
+jetstream: {store_dir: %q, sync_interval: always, max_file_store: 1TB}
 `
 
 // natsServer builds the server, once, of the version that this module has, and returns its path.

@@ -161,7 +161,7 @@ http: "127.0.0.1:%d"
 max_payload: 16MB
 max_pending: 64MB
 log_file: %q
-jetstream { store_dir: %q, sync_interval: always }
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
 `, port, monitor, filepath.Join(dir, "nats.log"), filepath.Join(dir, "nats")), 0o600))
 	if kind == "ClickHouse" {
 		address := fmt.Sprintf("127.0.0.1:%d", freePort(t))

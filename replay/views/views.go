@@ -65,7 +65,7 @@ var (
 
 // Screens are the parts of the page that addresses begin with.
 func Screens() []string {
-	return []string{"runs", "search", "findings", "compare", "check", "reports", "exports", "access", "tokens"}
+	return []string{"runs", "search", "findings", "compare", "check", "sandboxes", "reports", "exports", "access", "tokens"}
 }
 
 // address is what the page makes of a place: a screen, of a run its name, and parameters. It is a fragment and has
