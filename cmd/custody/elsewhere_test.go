@@ -426,7 +426,9 @@ func elsewhereKilled(t *testing.T, e *elsewhere) {
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	e.user.start(cmd)
 	out.await(t, "\n1000\n")
-	eventually(t, "recorded", func() bool { return strings.Contains(e.admin.custody("timeline", box, "--kind", "output").stdout, "| 1000\n") })
+	eventually(t, "recorded", func() bool {
+		return strings.Contains(e.admin.custody("timeline", box, "--kind", "output").stdout, "| 1000\n")
+	})
 	check(t, e.serve.Process.Kill())
 	e.serve.Wait()
 	e.start()
