@@ -104,9 +104,12 @@ function Row({ s, now, by, act }: { s: Sandbox; now: number; by: number; act: Ac
   );
 }
 
+// late is how much later than the list the request to extend can come, in milliseconds: the service refuses one beyond the latest time.
+const late = 15_000;
+
 function Buttons({ s, now, by, act }: { s: Sandbox; now: number; by: number; act: Actions }) {
   const zone = useCell(prefs.zone);
-  const [expires, latest] = [parse(s.expires), parse(s.latest)];
+  const [expires, latest] = [parse(s.expires), parse(s.latest) - late];
   const until = Math.min(expires + by * 1000, latest);
   const longest = latest - expires < 1000;
   const sure = (what: Act) => act.sure === `${what} ${s.id}`;
