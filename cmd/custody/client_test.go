@@ -117,6 +117,37 @@ func TestOutputFromRecord(t *testing.T) {
 	}
 }
 
+// TestAlteredOutput: after a restart of the service a client gets what was recorded of its sandbox, but not what was altered in the store.
+func TestAlteredOutput(t *testing.T) {
+	c, s := newClient(t)
+	var boxes [2]*client.Box
+	for i := range boxes {
+		box, err := c.Create(t.Context(), client.SandboxRequest{})
+		check(t, err)
+		p, err := box.Start(t.Context(), client.ProcessRequest{Shell: "echo genuine"})
+		check(t, err)
+		_, err = p.Wait(t.Context())
+		check(t, err)
+		check(t, box.Destroy(t.Context()))
+		boxes[i] = box
+	}
+	s.stop()
+	s.admin.sqlite("UPDATE records SET body = replace(body, 'genuine', 'altered') WHERE run = '" + boxes[1].ID + "'")
+	s.start()
+	again, err := client.New(s.page(), s.admin.newToken("again", string(access.Operator)))
+	check(t, err)
+	if out, err := io.ReadAll(again.Sandbox(boxes[0].ID).Process("p1").Output(t.Context(), client.Stdout)); err != nil || string(out) != "genuine\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	p := again.Sandbox(boxes[1].ID).Process("p1")
+	if out, err := io.ReadAll(p.Output(t.Context(), client.Stdout)); !client.IsStatus(err, http.StatusConflict) || len(out) > 0 {
+		t.Errorf("altered: %q, %v", out, err)
+	}
+	if info, err := p.Info(t.Context()); !client.IsStatus(err, http.StatusConflict) {
+		t.Errorf("altered: %+v, %v", info, err)
+	}
+}
+
 // breaking is a connection that breaks after some bytes were read.
 type breaking struct {
 	net.Conn

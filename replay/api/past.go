@@ -30,7 +30,19 @@ func (h stateHandler) past(r *request, unknown error) (*model, store.Run, error)
 		return nil, run, access.NewProblem(http.StatusServiceUnavailable, "incomplete", "the record of the sandbox is not in the store as a whole yet", "try again")
 	}
 	m, err := h.stories.model(r.Context(), run)
+	if err == nil {
+		err = m.genuine()
+	}
 	return m, run, err
+}
+
+// genuine returns the answer if a record of the run differs from what was signed. Output and exit codes of sandboxes are used without a look at
+// marks, so there are none then.
+func (m *model) genuine() error {
+	if m.doubt == nil {
+		return nil
+	}
+	return access.NewProblem(http.StatusConflict, "altered", fmt.Sprintf("%d records of the sandbox differ from what was signed, or cannot be checked", m.doubt.Count), "GET "+Base+"/runs/{run}/output has them with their verification")
 }
 
 // pastProcess returns the description of a process from the record of its sandbox.
@@ -150,6 +162,9 @@ func (h stateHandler) older(r *request, a *answering, process, stream string, of
 	}
 	next := offset
 	if err = nil; !unknown {
+		if err := m.genuine(); err != nil {
+			return offset, err
+		}
 		next, err = a.record(m, process, stream, offset)
 	}
 	if err == nil && next == offset && !a.begun { // what was written in the last second can be missing
