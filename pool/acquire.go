@@ -161,6 +161,7 @@ func (p *Pool) take(k *kind, wait bool) (*member, *waiter, error) {
 		}
 		k.idle = k.idle[1:]
 		m.state = checked
+		p.settle() // now, since the check may take longer than keep
 		return m, nil, nil
 	}
 	switch {
@@ -242,11 +243,16 @@ func (p *Pool) lease(m *member, holder string) *Lease {
 	}
 	now := time.Now()
 	m.state, m.holder, m.expires = leased, holder, now.Add(p.opt.TTL)
+	p.settle()
+	return &Lease{pool: p, member: m}
+}
+
+// settle begins the time of Settle, unless it has begun. The caller holds mu.
+func (p *Pool) settle() {
 	if p.settled.IsZero() && p.opt.Settle > 0 {
-		p.settled = now.Add(p.opt.Settle)
+		p.settled = time.Now().Add(p.opt.Settle)
 		p.changed() // keep must wake then
 	}
-	return &Lease{pool: p, member: m}
 }
 
 // discard ends a sandbox that was not leased.

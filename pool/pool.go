@@ -72,7 +72,7 @@ type Options struct {
 	// pool. Default: 2 for each.
 	MaxIdle func(project string) int
 
-	// Settle is how long the pool waits after a lease has begun before it makes the next sandbox of a key that still has one: the
+	// Settle is how long the pool waits after a caller has got a sandbox before it makes the next sandbox of a key that still has one: the
 	// run that begins then has the processors. Default: it does not wait.
 	Settle time.Duration
 
@@ -141,7 +141,7 @@ type Pool struct {
 	kinds   map[Key]*kind
 	members map[*member]bool // all sandboxes that exist
 	waiting int              // callers that wait, of all kinds
-	settled time.Time        // when leases that have begun have settled; zero: there is none
+	settled time.Time        // when the pool makes sandboxes again for keys that have one; zero: it does now
 	closed  bool
 	left    []error // of sandboxes that could not be destroyed
 }

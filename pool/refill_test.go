@@ -317,10 +317,12 @@ func TestCloseNames(t *testing.T) {
 	})
 }
 
-// TestSettle: after a lease has begun the next sandbox is made later, unless the key has none, and soon although leases keep beginning.
+// TestSettle: when a lease begins, and during the check before it, the pool waits before it makes the next sandbox. It makes it soon, also
+// if leases keep beginning, and immediately if the key has none.
 func TestSettle(t *testing.T) {
 	run(t, func(w *world, opt *pool.Options) {
 		opt.Settle, opt.MaxIdle = 300*time.Millisecond, func(string) int { return 2 }
+		w.frail = func(b *box) { b.slow = 10 * time.Millisecond } // keep runs during the check
 	}, func(t *testing.T, w *world, p *pool.Pool) {
 		arrivals(t, p, shop(), time.Second, 100)
 		pass(10 * time.Second)
