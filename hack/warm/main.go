@@ -1,7 +1,9 @@
 // Warm measures the sandboxes of a running service, for bench-service: how long an acquire of a warm sandbox takes, how many sandboxes the
-// pool makes in a second while each is taken immediately, and how long a process of a live sandbox takes over the API.
+// pool makes in a second while each is taken immediately, how long processes and first processes take over the API, and how fast output comes.
 //
-//	warm HOST-SOCKET PAGE TOKEN TIER N
+//	warm HOST-SOCKET PAGE TOKEN TIER N RUNSC COMMAND...
+//
+// COMMAND runs a command in a sandbox through the socket of the service.
 package main
 
 import (
@@ -27,8 +29,8 @@ func main() {
 }
 
 func measure(ctx context.Context, args []string) error {
-	if len(args) != 5 {
-		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN TIER N")
+	if len(args) < 7 {
+		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN TIER N RUNSC COMMAND...")
 	}
 	n, err := strconv.Atoi(args[4])
 	if err != nil || n < 1 {
@@ -41,7 +43,14 @@ func measure(ctx context.Context, args []string) error {
 	if err := processes(ctx, page, n); err != nil {
 		return fmt.Errorf("processes: %w", err)
 	}
-	if err := acquires(ctx, hostd.NewClient(args[0]), args[3], n); err != nil {
+	host := hostd.NewClient(args[0])
+	if err := firsts(ctx, page, host, args[6:], n/2); err != nil {
+		return fmt.Errorf("first processes: %w", err)
+	}
+	if err := stream(ctx, page, args[5]); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	if err := acquires(ctx, host, args[3], n); err != nil {
 		return fmt.Errorf("acquires: %w", err)
 	}
 	return nil
@@ -115,8 +124,8 @@ func processes(ctx context.Context, page *client.Client, n int) (err error) {
 		if err != nil {
 			return err
 		}
-		if exit, err := p.Wait(ctx); err != nil || exit.ExitCode == nil || *exit.ExitCode != 0 {
-			return fmt.Errorf("%+v: %w", exit, err)
+		if err := succeed(ctx, p); err != nil {
+			return err
 		}
 		took = append(took, time.Since(from))
 	}
