@@ -275,3 +275,22 @@ func TestLimit(t *testing.T) {
 	check(t, p.limit.Set(policy(t), dns))
 	p.expects(nothing)
 }
+
+// TestManyPorts: a policy with more ports than the table holds is an error, and changes nothing.
+func TestManyPorts(t *testing.T) {
+	p := start(t)
+	check(t, p.limit.Set(policy(t, "web.test tcp/443"), nil))
+	some := func(n int) *netpolicy.Policy {
+		var rules []string
+		for port := range n {
+			rules = append(rules, fmt.Sprintf("web.test tcp/%d", 1000+port))
+		}
+		return policy(t, rules...)
+	}
+	if err := p.limit.Set(some(2000), nil); err == nil || !strings.Contains(err.Error(), "name fewer ports") {
+		t.Errorf("2,000 ports: %v", err)
+	}
+	p.expects(map[string]string{"tcp4 9.9.9.9:443": unanswered, "tcp4 9.9.9.9:1000": "refused"})
+	check(t, p.limit.Set(some(800), nil)) // as many as docs/egress.md allows
+	p.expects(map[string]string{"tcp4 9.9.9.9:443": "refused", "tcp4 9.9.9.9:1799": unanswered})
+}
