@@ -22,7 +22,7 @@ type Pooled struct {
 	pool *pool.Pool
 }
 
-// settleTime is how long a run has the processors before the next sandbox is made, if there is another one. A short run takes less.
+// settleTime is how long a run has the processors at most before the next sandbox is made. A short run takes less.
 const settleTime = 300 * time.Millisecond
 
 // leaseTime is the TTL of leases, and for how long a Server waits for an answer of the process that has a sandbox. The lease is renewed

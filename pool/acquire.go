@@ -161,13 +161,14 @@ func (p *Pool) take(k *kind, wait bool) (*member, *waiter, error) {
 		}
 		k.idle = k.idle[1:]
 		m.state = checked
-		p.settle() // now, since the check may take longer than keep
+		p.unsettle(m) // now, since the check may take longer than keep
 		return m, nil, nil
 	}
 	switch {
 	case p.closed:
 		return nil, nil, &EmptyError{Closed}
 	case !wait:
+		p.settle() // there is more demand than the pool has
 		return nil, nil, &EmptyError{k.lack}
 	case p.waiting >= p.opt.MaxWaiting:
 		return nil, nil, &EmptyError{QueueFull}
@@ -243,16 +244,26 @@ func (p *Pool) lease(m *member, holder string) *Lease {
 	}
 	now := time.Now()
 	m.state, m.holder, m.expires = leased, holder, now.Add(p.opt.TTL)
-	p.settle()
+	p.unsettle(m)
 	return &Lease{pool: p, member: m}
 }
 
-// settle begins the time of Settle, unless it has begun. The caller holds mu.
-func (p *Pool) settle() {
-	if p.settled.IsZero() && p.opt.Settle > 0 {
+// unsettle is called when a caller gets a sandbox. It begins the time of Settle, unless it has begun. The caller holds mu.
+func (p *Pool) unsettle(m *member) {
+	if p.opt.Settle <= 0 {
+		return
+	}
+	if p.settled.IsZero() {
 		p.settled = time.Now().Add(p.opt.Settle)
 		p.changed() // keep must wake then
 	}
+	p.young[m] = true
+}
+
+// settle ends the time of Settle. The caller holds mu, and makes keep decide.
+func (p *Pool) settle() {
+	p.settled = time.Time{}
+	clear(p.young)
 }
 
 // discard ends a sandbox that was not leased.

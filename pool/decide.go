@@ -64,8 +64,8 @@ type doomed struct {
 //  4. What a key lacks in its share is made, and one for each caller that waits. The key with the fewest, less the
 //     callers that wait, is first; then the one with the greatest load. Each needs a free slot, and memory that leaves
 //     the reserve and an eighth of it if all idle sandboxes use as much as they can; that eighth prevents that the pool makes what rule 3 destroys next. After a
-//     failure none is made until a delay has passed, and then one until that succeeds. While a lease settles, a key that
-//     has one waits.
+//     failure none is made until a delay has passed, and then one until that succeeds. While a lease settles, only
+//     what callers wait for is made.
 func decide(s scene) plan {
 	p := plan{lack: make([]Reason, len(s.items))}
 	shares := make([]int, len(s.items))
@@ -177,11 +177,12 @@ func (p *plan) refill(s scene, shares []int, kept [][]spare) {
 	for i, it := range s.items {
 		has := len(kept[i]) + it.making - it.waiting
 		want := max(0, shares[i]-has)
+		if s.settling && !it.paused {
+			want = min(want, max(0, -has))
+		}
 		switch {
 		case want > 0 && it.paused:
 			p.lack[i] = Failing
-			want = 0
-		case s.settling && has > 0:
 			want = 0
 		case it.failed:
 			want = min(want, max(0, 1-it.making))

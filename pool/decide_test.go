@@ -110,7 +110,7 @@ func slowMakes(s scene, p *plan, shares []int, kept [][]spare) {
 	has := func(i int) int { return len(kept[i]) + s.items[i].making + made[i] - s.items[i].waiting }
 	wanted := func(i int) bool {
 		it := s.items[i]
-		return has(i) < shares[i] && !it.paused && (!it.failed || it.making+made[i] == 0)
+		return has(i) < shares[i] && (!s.settling || has(i) < 0) && !it.paused && (!it.failed || it.making+made[i] == 0)
 	}
 	fits := func(i int) bool {
 		room := s.available - s.committed - s.reserve - s.reserve/8
@@ -154,7 +154,7 @@ func sceneOf(data []byte) scene {
 		data = data[1:]
 		return int(b) % n
 	}
-	s := scene{known: next(8) != 7, available: int64(next(200)), committed: int64(next(20)), freeing: int64(next(20)), reserve: int64(next(100)), slots: next(6) - 1}
+	s := scene{known: next(8) != 7, available: int64(next(200)), committed: int64(next(20)), freeing: int64(next(20)), reserve: int64(next(100)), slots: next(6) - 1, settling: next(4) == 3}
 	bounds := map[string]int{"a": next(6), "b": next(4)}
 	loads := []float64{0, 0.01, 0.3, 0.5, 1, 2, 7, 40, math.Inf(1)}
 	ages := map[int]bool{}
@@ -280,7 +280,7 @@ func TestDecideSettles(t *testing.T) {
 			s.items[i].making = 0
 			s.items[i].waiting = 0
 		}
-		s.committed, s.freeing = 0, 0
+		s.committed, s.freeing, s.settling = 0, 0, false
 		clock := int64(1)
 		for rounds := 0; ; rounds++ {
 			p := decide(s)

@@ -37,7 +37,7 @@ func (p *Pool) step(available int64, known bool) (due time.Duration) {
 	}
 	now := time.Now()
 	if !now.Before(p.settled) {
-		p.settled = time.Time{}
+		p.settle()
 	} else {
 		due = min(due, p.settled.Sub(now))
 	}

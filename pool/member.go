@@ -195,6 +195,10 @@ func (p *Pool) end(m *member, cause Cause) {
 		}
 	}
 	m.state = ending
+	if delete(p.young, m); len(p.young) == 0 && !p.settled.IsZero() {
+		p.settle()
+		p.changed()
+	}
 	close(m.end)
 	p.opt.Meter.Destroy(string(cause))
 }

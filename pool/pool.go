@@ -72,8 +72,8 @@ type Options struct {
 	// pool. Default: 2 for each.
 	MaxIdle func(project string) int
 
-	// Settle is how long the pool waits after a caller has got a sandbox before it makes the next sandbox of a key that still has one: the
-	// run that begins then has the processors. Default: it does not wait.
+	// Settle is how long the pool waits at most after a caller has got a sandbox before it makes the next one: the run that begins then has
+	// the processors. It waits no longer when that lease has ended, or when another caller got none. Default: it does not wait.
 	Settle time.Duration
 
 	Concurrent int           // sandboxes made concurrently; default: half of the processors, at least 1
@@ -141,7 +141,8 @@ type Pool struct {
 	kinds   map[Key]*kind
 	members map[*member]bool // all sandboxes that exist
 	waiting int              // callers that wait, of all kinds
-	settled time.Time        // when the pool makes sandboxes again for keys that have one; zero: it does now
+	settled time.Time        // when the pool makes sandboxes again for which no caller waits; zero: it does now
+	young   map[*member]bool // what callers have got since settled was set; empty if it is zero
 	closed  bool
 	left    []error // of sandboxes that could not be destroyed
 }
@@ -172,7 +173,7 @@ func New(ctx context.Context, opt Options) (*Pool, error) {
 			return nil, errors.New("pool: an option is negative")
 		}
 	}
-	p := &Pool{opt: opt.withDefaults(), base: context.WithoutCancel(ctx), wake: make(chan struct{}, 1), kinds: map[Key]*kind{}, members: map[*member]bool{}}
+	p := &Pool{opt: opt.withDefaults(), base: context.WithoutCancel(ctx), wake: make(chan struct{}, 1), kinds: map[Key]*kind{}, members: map[*member]bool{}, young: map[*member]bool{}}
 	p.work, p.stop = context.WithCancel(p.base)
 	p.force, p.hurry = context.WithCancel(p.base)
 	p.tasks.Go(p.keep)

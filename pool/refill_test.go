@@ -317,8 +317,8 @@ func TestCloseNames(t *testing.T) {
 	})
 }
 
-// TestSettle: when a lease begins, and during the check before it, the pool waits before it makes the next sandbox. It makes it soon, also
-// if leases keep beginning, and immediately if the key has none.
+// TestSettle: when a lease begins, and during the check before it, the pool waits before it makes the next sandbox, also if none is left. It
+// makes it soon, also if leases keep beginning, and immediately when the lease has ended or a caller gets none.
 func TestSettle(t *testing.T) {
 	run(t, func(w *world, opt *pool.Options) {
 		opt.Settle, opt.MaxIdle = 300*time.Millisecond, func(string) int { return 2 }
@@ -340,8 +340,22 @@ func TestSettle(t *testing.T) {
 		pass(50 * time.Millisecond)
 		get(t, p, shop())
 		pass(50 * time.Millisecond)
-		if s := p.Stats(); s.Idle != 0 || s.Making == 0 {
+		if s := p.Stats(); s.Idle != 0 || s.Making != 0 {
 			t.Errorf("without an idle one: %+v", s)
+		}
+		miss(t, p, shop(), pool.NoneWarm)
+		pass(0)
+		if s := p.Stats(); s.Making == 0 {
+			t.Errorf("when a caller got none: %+v", s)
+		}
+		pass(10 * time.Second)
+		l := get(t, p, shop())
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pass(0)
+		if s := p.Stats(); s.Making != 1 {
+			t.Errorf("after the end of the only new lease: %+v", s)
 		}
 	})
 }
