@@ -32,6 +32,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/clickhouse"
@@ -228,14 +229,25 @@ func (h *Host) Store(ctx context.Context) (store.Store, error) {
 	return remembering{st, h}, nil
 }
 
-// HoldStore keeps the store of h open until the caller closes it, if it is SQLite on this host. The last process that closes it moves SQLite's
-// write-ahead log into the database: while it is held, no run's end waits for that.
-func HoldStore(ctx context.Context, h *Host) (io.Closer, error) {
-	if !h.config.localStore() {
-		return io.NopCloser(nil), nil
+// HoldOpen keeps open until the caller closes it what each run opens: the index of the log of manifests, and the store if it is SQLite on this
+// host. The last process that closes one moves SQLite's write-ahead log into the database: while both are held, no run's end waits for that.
+func HoldOpen(ctx context.Context, h *Host) (io.Closer, error) {
+	index, err := hostlog.HoldIndex(h.path("log"))
+	if err != nil || !h.config.localStore() {
+		return index, err
 	}
-	return h.Store(ctx)
+	st, err := h.Store(ctx)
+	if err != nil {
+		return nil, errors.Join(err, index.Close())
+	}
+	return held{index, st}, nil
 }
+
+// held are two files that are open.
+type held [2]io.Closer
+
+// Close closes both.
+func (h held) Close() error { return errors.Join(h[0].Close(), h[1].Close()) }
 
 // ErrElsewhere reports that host.yaml names a transport but not the store behind it.
 var ErrElsewhere = errors.New("the store is on another host, and its address is not configured here: give --store DSN, or set store: in " + ConfigFile)

@@ -59,7 +59,11 @@ func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log
 	if o.Witnesses, err = l.host.config.Log.policy(); err != nil {
 		return nil, err
 	}
-	return hostlog.Open(ctx, o)
+	log, err := hostlog.Open(ctx, o)
+	if err == nil {
+		_ = log.Prepare(ctx) // beside the run; the first add reports what is wrong
+	}
+	return log, err
 }
 
 // policy returns the policy of the witnesses; nil without any.

@@ -216,6 +216,19 @@ func (l *Log) probe() error {
 	return nil
 }
 
+// Prepare opens what the first Add needs, so that Add need not. Without it, or after an error, Add does that.
+func (l *Log) Prepare(ctx context.Context) error {
+	if err := l.append.lock(ctx); err != nil {
+		return err
+	}
+	defer l.append.unlock()
+	state, err := l.files.state()
+	if err != nil {
+		return err
+	}
+	return l.index.prepare(ctx, state.Size)
+}
+
 // Add adds an entry to the log and returns its index when the entry is durable and part of the tree. No checkpoint covers
 // it yet. If an entry of a run is already in the log, Add returns its index. The error is ErrTwice if the log has a
 // different entry about the same segment or erased record. ctx bounds the wait for other processes; an append that has

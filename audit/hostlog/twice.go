@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/custody-project/custody/audit/entries"
@@ -13,8 +15,8 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 )
 
-// indexed is the index of the log's entries in DIR.entries. It serves to refuse a second history of a run. The first Add
-// opens it. Callers of its methods hold the append lock.
+// indexed is the index of the log's entries in DIR.entries. It serves to refuse a second history of a run. Prepare or the first
+// Add opens it. Callers of its methods hold the append lock.
 type indexed struct {
 	path  string
 	files files
@@ -31,6 +33,32 @@ func marshalReached(size uint64, last merkle.Hash) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, size), last[:]...)
 }
 
+// open opens the index, if it is not open.
+func (x *indexed) open() (err error) {
+	if x.index == nil {
+		x.index, err = entries.Open(x.path)
+	}
+	return err
+}
+
+// prepare opens the index and adds the entries that it lacks.
+func (x *indexed) prepare(ctx context.Context, size uint64) error {
+	if err := x.open(); err != nil {
+		return err
+	}
+	return x.index.Do(ctx, func(tx *entries.Tx) error { return x.catchUp(ctx, tx, size) })
+}
+
+// HoldIndex keeps the index of the log in dir open until the caller closes it. The last process that closes it moves SQLite's write-ahead log
+// into the database: while it is held, no Close waits for that.
+func HoldIndex(dir string) (io.Closer, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return entries.Open(indexPath(path))
+}
+
 // find returns the index of an entry that is equal to entry. The error is ErrTwice if a different entry about the same
 // run and segment, or about the same erased record, exists.
 func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index uint64, found bool, err error) {
@@ -38,10 +66,8 @@ func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index ui
 	if err != nil {
 		return 0, false, nil // not an entry of a run
 	}
-	if x.index == nil {
-		if x.index, err = entries.Open(x.path); err != nil {
-			return 0, false, err
-		}
+	if err := x.open(); err != nil {
+		return 0, false, err
 	}
 	err = x.index.Do(ctx, func(tx *entries.Tx) error {
 		if err := x.catchUp(ctx, tx, size); err != nil {

@@ -153,3 +153,38 @@ func TestTwiceIsThere(t *testing.T) {
 		t.Errorf("warned: %s", *warned)
 	}
 }
+
+// TestPrepare: Prepare opens the index and adds what it lacks; and while the index is held, closing the log does not move SQLite's
+// write-ahead log into it.
+func TestPrepare(t *testing.T) {
+	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
+	entry := statement.ManifestLeaf("r-a", 0, merkle.Hash{1})
+	l := mustOpen(t, dir, k)
+	mustAdd(t, l, entry)
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(indexPath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	held, err := HoldIndex(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = mustOpen(t, dir, k)
+	if err := l.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIndex(t, l, entry, 0)
+	for _, c := range []struct {
+		close func() error
+		left  bool
+	}{{func() error { return l.Close(t.Context()) }, true}, {held.Close, false}} {
+		if err := c.close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(indexPath(dir) + "-wal"); (err == nil) != c.left {
+			t.Errorf("SQLite's write-ahead log: %v, want it to be there: %v", err, c.left)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (c serveCmd) Run(a *app) error {
 		return errors.Join(err, l.Close(), log.Close())
 	}
 	defer a.Close(meters)
-	held, err := host.HoldStore(a.ctx, h)
+	held, err := host.HoldOpen(a.ctx, h)
 	if err != nil {
 		return errors.Join(err, l.Close(), log.Close())
 	}
