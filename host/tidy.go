@@ -132,7 +132,7 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	}
 	os.Remove(filepath.Join(dir, controlSocket)) // the dead process left it
 	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
-	interrupted, err := sandbox.Interrupted(ctx, r, rc.host.RunLogs().records(run))
+	interrupted, err := sandbox.Interrupted(ctx, r, "", rc.host.RunLogs().records(run))
 	closing := wal.Sealed
 	if interrupted {
 		closing = wal.Interrupted

@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,9 @@ func (b *bounded) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	if err := checkResolvers(r.Resolvers, b.base); err != nil {
 		return err
+	}
+	if limit := b.base.Limits.Silence; cmp.Or(r.Silence, worker.DefaultSilence) > limit {
+		return fmt.Errorf("limits.silence is %v; the project allows at most %v", r.Silence, limit)
 	}
 	known := b.facts
 	known.Tenant = r.Facts.Tenant

@@ -93,7 +93,12 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 
 // sandboxes returns what makes sandboxes; end ends those that are idle.
 func (d Daemon) sandboxes(ctx context.Context, l *sealer.Ledger) (o Opener, end func() error, err error) {
-	h := &Host{Home: d.Home, Templates: d.Templates, Ledger: l}
+	h := &Host{Home: d.Home, Templates: d.Templates, Ledger: l, Silent: func(err error) {
+		d.Notice(err.Error())
+		if d.Meters != nil {
+			d.Meters.Silent()
+		}
+	}}
 	if d.Idle <= 0 {
 		return h, func() error { return nil }, nil
 	}

@@ -30,6 +30,8 @@ type Host struct {
 	Start     StartWorker // nil: starts this program with WorkerArg
 	// Ledger keeps what was signed for processes without the key; nil: nothing is kept, and Reopen fails.
 	Ledger *sealer.Ledger
+	// Silent gets that a worker was killed because it gave no sign of life; nil: nothing does.
+	Silent func(error)
 }
 
 // Spec is the sandbox that a run asks for.
@@ -93,7 +95,7 @@ func (h *Host) open(ctx context.Context, s Spec, e Events) (*Sandbox, Details, e
 	if err := fence.CheckOnce(ctx, h.Home.Dir); err != nil {
 		return nil, Details{}, err
 	}
-	parts := Parts{Network: PrepareNetwork(ctx), Start: h.Start, Ledger: h.Ledger}
+	parts := Parts{Network: PrepareNetwork(ctx), Start: h.Start, Ledger: h.Ledger, Silent: h.Silent}
 	if parts.Start == nil {
 		parts.Start = startWorker
 	}
@@ -126,6 +128,7 @@ func (h *Host) Reopen(_ context.Context, run string) (worker.Sandbox, error) {
 		return nil, err
 	}
 	s := NewRecovery(h.Start, signer)
+	s.parts.Silent = h.Silent
 	s.parts.Close = func() error {
 		h.Ledger.Release(run)
 		return nil

@@ -107,7 +107,7 @@ func newRigWith(t *testing.T, o rigOptions) *rig {
 	check(t, err)
 	l, err := privsep.Listen(t.Context(), r.socket, privsep.Access{UID: -1, GID: -1, Mode: 0o600})
 	check(t, err)
-	h := &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger}
+	h := &hostd.Host{Home: r.home, Templates: vmtest.Templates(t), Start: r.start, Ledger: ledger, Silent: func(err error) { r.notice(err.Error()) }}
 	var sandboxes hostd.Opener = h
 	if o.idle > 0 {
 		o.pool.Idle = o.idle
@@ -332,6 +332,10 @@ func TestBounds(t *testing.T) {
 	elsewhere := worker.Identity{Run: host.NewRunID(time.Now()), Resolvers: []string{"udp://127.0.0.1:5353"}}
 	if err := sandbox.Begin(t.Context(), elsewhere, files); err == nil || !strings.Contains(err.Error(), "DNS server") {
 		t.Errorf("a run with a DNS server that the project does not name began: %v", err)
+	}
+	patient := worker.Identity{Run: host.NewRunID(time.Now()), Silence: time.Hour}
+	if err := sandbox.Begin(t.Context(), patient, files); err == nil || !strings.Contains(err.Error(), "limits.silence is 1h0m0s; the project allows at most 30s") {
+		t.Errorf("a run whose worker may be silent for longer than the project allows: %v", err)
 	}
 	for _, run := range []string{host.NewRunID(time.Now()), "", "../keys/host"} {
 		if left, err := hostd.NewClient(r.socket).Reopen(t.Context(), run); err == nil {

@@ -9,11 +9,13 @@ import (
 	"github.com/custody-project/custody/privsep"
 )
 
-// Meters counts what the pool does; see hostmetrics.Meters.
+// Meters counts what the pool does, and workers that were killed; see hostmetrics.Meters.
 type Meters interface {
 	// Pool sets the meter of a pool, whose numbers stats returns.
 	Pool(opt *pool.Options, stats func() pool.Stats)
-	// PoolText returns the metrics of the pool, for Client.Metrics.
+	// Silent counts a worker that was killed because it gave no sign of life.
+	Silent()
+	// PoolText returns these metrics, for Client.Metrics.
 	PoolText() ([]byte, error)
 }
 

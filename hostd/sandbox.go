@@ -38,6 +38,7 @@ type Parts struct {
 	Key     func() (note.Signer, error) // signs the record; called when a run begins
 	Ledger  *sealer.Ledger              // keeps what was signed; nil: nothing is kept
 	Start   StartWorker
+	Silent  func(error)  // gets that the worker was killed because it gave no sign of life; nil: nothing does
 	Close   func() error // releases the machine's files; nil: nothing is to be released
 }
 
@@ -62,6 +63,7 @@ type Sandbox struct {
 	changing sync.Mutex // guards the fields below; held during each change of the state
 	state    state
 	process  *privsep.Process // nil: no worker runs
+	pulse    *pulse           // of process
 	limit    *reach.Limit     // of process
 	servers  []netip.AddrPort // DNS servers of the run
 }
@@ -106,8 +108,7 @@ func NewSandbox(ctx context.Context, p Parts) (s *Sandbox, err error) {
 	handlers := namespace.Handlers(s.allowed)
 	maps.Copy(handlers, s.machine.Handlers())
 	maps.Copy(handlers, sealer.Handlers(s.signs))
-	s.process, err = s.start(ctx, handlers)
-	return s, err
+	return s, s.start(ctx, handlers)
 }
 
 // NewRecovery returns what is left of a sandbox whose processes died: its record, which a worker can have signed after Recover. start is
@@ -121,17 +122,20 @@ func NewRecovery(start StartWorker, signer *sealer.Signer) *Sandbox {
 
 // start starts a worker that can make these calls, and whose own sockets reach nothing yet. The caller holds changing, unless
 // it makes the sandbox.
-func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (*privsep.Process, error) {
+func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (err error) {
 	w := privsep.Worker{Stderr: os.Stderr, Memory: worker.Memory}
-	var err error
 	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
-		return nil, err
+		return err
 	}
 	if s.limit, err = reach.New(); err != nil {
-		return nil, err
+		return err
 	}
 	w.Guard = s.limit
-	return s.parts.Start(ctx, w, s.causes.Watch(handlers))
+	if s.process, err = s.parts.Start(ctx, w, s.causes.Watch(handlers)); err != nil {
+		return err
+	}
+	s.pulse = newPulse(s.process, s.parts.Machine.ID, s.parts.Silent)
+	return nil
 }
 
 // allowed returns the policy that is in force, or about to be.
@@ -177,6 +181,7 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	s.mu.Lock()
 	s.policy, s.signer = policy, signer
 	s.mu.Unlock()
+	s.pulse.begin(r.Run, r.Silence)
 	if state := s.parts.Machine.Image.State; state != nil && !started {
 		files = append(files[:len(files):len(files)], state)
 	}
@@ -187,7 +192,12 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 func (s *Sandbox) End() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	return s.end()
+	p := s.pulse
+	err := s.end()
+	if p != nil {
+		err = errors.Join(p.end(), err)
+	}
+	return err
 }
 
 // end ends the worker, the machine and the network. The caller holds changing.
@@ -201,6 +211,7 @@ func (s *Sandbox) end() error {
 	if s.process != nil {
 		errs = append(errs, s.process.Close())
 		s.process = nil
+		_ = s.pulse.end() // End returns its error
 	}
 	if s.limit != nil {
 		errs = append(errs, s.limit.Close())
@@ -221,7 +232,7 @@ func (s *Sandbox) Recover(ctx context.Context, files []*os.File) (err error) {
 		return errors.Join(errors.New("no run has ended whose record could be closed"), err)
 	}
 	s.state = recovering
-	if s.process, err = s.start(ctx, sealer.Handlers(s.signs)); err != nil {
+	if err := s.start(ctx, sealer.Handlers(s.signs)); err != nil {
 		return err
 	}
 	return worker.Assign(ctx, s.process.Conn, files)

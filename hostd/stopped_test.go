@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/hostd"
+	"github.com/custody-project/custody/privsep"
 )
 
 // own has a sandbox, in a process of its own, until that is killed.
@@ -60,6 +63,41 @@ func TestStopped(t *testing.T) {
 		t.Errorf("the sandbox of another process has ended: %v", err)
 	}
 	check(t, mine.Close())
+}
+
+// TestStoppedWarm: a warm sandbox whose worker is stopped is reported, and replaced by another one.
+func TestStoppedWarm(t *testing.T) {
+	t.Parallel()
+	r := newPooledRig(t, 1, os.Getuid())
+	register(t, r.home, shop)
+	check(t, r.useOnce(t))
+	r.awaitIdle(t, 1)
+	var idle *privsep.Process
+	for range len(r.workers) {
+		p := <-r.workers
+		select {
+		case <-p.Done(): // that of the run
+		default:
+			idle = p
+		}
+	}
+	out, err := exec.Command("pgrep", "-U", strconv.Itoa(idle.UID())).Output()
+	check(t, err)
+	for _, pid := range strings.Fields(string(out)) {
+		n, err := strconv.Atoi(pid)
+		check(t, err)
+		check(t, unix.Kill(n, unix.SIGSTOP))
+	}
+	r.noticed(t, "the worker of the sandbox gave no sign of life: none in 30s")
+	<-idle.Done()
+	replaced := <-r.workers
+	r.awaitIdle(t, 1)
+	select {
+	case <-replaced.Done():
+		t.Error("the sandbox in its place has ended")
+	default:
+	}
+	check(t, r.useOnce(t))
 }
 
 // TestFlood: a process that makes calls, and reads no answers, loses its connections; others are served meanwhile.

@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
+	"github.com/custody-project/custody/worker"
 )
 
 // The calls of a client, which can have one sandbox over a connection, in the order of a run.
@@ -41,6 +42,7 @@ const (
 var kinds = privsep.Kinds{
 	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
 	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS, "live": sealer.ErrLive,
+	"silent": worker.ErrSilent,
 }
 
 type none struct{}

@@ -28,6 +28,7 @@
 //	custody_export_retries_total{sink}           counter    batches that are delivered again
 //	custody_dead_letters_total{sink}             counter    events that it can never accept
 //	custody_redactions_total                     counter    values that were removed from events before they were recorded
+//	custody_silent_workers_total                 counter    workers of sandboxes that were killed because they gave no sign of life
 //	custody_spool_bytes                          gauge      bytes that the logs on this host use
 //	custody_spool_limit_bytes                    gauge      size at which strict freezes VMs and degrade declares losses
 //	custody_pool_hits_total                      counter    warm sandboxes that the pool leased

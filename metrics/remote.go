@@ -15,10 +15,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// poolPrefix begins the names of the metrics of a pool.
-const poolPrefix = "custody_pool_"
+// poolPrefix begins the names of the metrics of a pool. silentName is that of Silent's.
+const (
+	poolPrefix = "custody_pool_"
+	silentName = "custody_silent_workers_total"
+)
 
-// PoolText returns the metrics of this process's pool, for the Remote of another process.
+// ofSandboxes returns whether a metric is of the process that makes the sandboxes.
+func ofSandboxes(name string) bool { return strings.HasPrefix(name, poolPrefix) || name == silentName }
+
+// PoolText returns the metrics of this process's pool and workers, for the Remote of another process.
 func (s *Set) PoolText() ([]byte, error) {
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -27,7 +33,7 @@ func (s *Set) PoolText() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
-		if strings.HasPrefix(f.GetName(), poolPrefix) {
+		if ofSandboxes(f.GetName()) {
 			if err := encoder.Encode(f); err != nil {
 				return nil, err
 			}
@@ -39,9 +45,10 @@ func (s *Set) PoolText() ([]byte, error) {
 // remoteTime bounds how long a scrape waits for the other process.
 const remoteTime = 5 * time.Second
 
-// Remote adds the metrics of the pool of another process to what Handler serves. text returns what PoolText does there. While it fails, they
-// are absent. Remote is called before Handler, at most once.
+// Remote adds the metrics of the pool and workers of another process to what Handler serves: this process has none. text returns what PoolText
+// does there. While it fails, they are absent. Remote is called before Handler, at most once.
 func (s *Set) Remote(text func(context.Context) ([]byte, error)) {
+	s.registry.Unregister(s.silent)
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), remoteTime)
 		defer cancel()
@@ -53,7 +60,7 @@ func (s *Set) Remote(text func(context.Context) ([]byte, error)) {
 		families, err := parser.TextToMetricFamilies(bytes.NewReader(b))
 		var all []*dto.MetricFamily
 		for name, f := range families {
-			if strings.HasPrefix(name, poolPrefix) {
+			if ofSandboxes(name) {
 				all = append(all, f)
 			}
 		}

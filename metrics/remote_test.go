@@ -17,6 +17,7 @@ func TestRemote(t *testing.T) {
 	pool := there.Pool([]string{"none_warm"}, []string{"used"}, func() (idle, leased, making, ending int) { return 1, 2, 3, 4 })
 	pool.Hit()
 	pool.Miss("none_warm")
+	there.Silent()
 	var failure error
 	here.Remote(func(context.Context) ([]byte, error) {
 		if failure != nil {
@@ -34,7 +35,7 @@ func TestRemote(t *testing.T) {
 		return string(text)
 	}
 	text := scrape()
-	for _, line := range []string{"custody_pool_hits_total 1\n", `custody_pool_misses_total{reason="none_warm"} 1`, `custody_pool_sandboxes{state="ending"} 4`, `custody_build_info{version="2"} 1`} {
+	for _, line := range []string{"custody_pool_hits_total 1\n", "custody_silent_workers_total 1\n", `custody_pool_misses_total{reason="none_warm"} 1`, `custody_pool_sandboxes{state="ending"} 4`, `custody_build_info{version="2"} 1`} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in %s", line, text)
 		}

@@ -58,6 +58,7 @@ type Set struct {
 	retried       *prometheus.CounterVec
 	dead          *prometheus.CounterVec
 	redactions    prometheus.Counter
+	silent        prometheus.Counter
 }
 
 // New returns a set in which all values are zero. version is Custody's.
@@ -79,13 +80,14 @@ func New(version string) *Set {
 		retried:       counters("custody_export_retries_total", "Batches that are delivered to a sink again.", "sink"),
 		dead:          counters("custody_dead_letters_total", "Events that a sink can never accept.", "sink"),
 		redactions:    counter("custody_redactions_total", "Values removed from events before they were recorded."),
+		silent:        counter(silentName, "Workers of sandboxes that were killed because they gave no sign of life."),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "custody_build_info", Help: "1, with the version of Custody as its label.",
 		ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
 		s.asked, s.frozen, s.commitSeconds, s.walRecords, s.walBytes, s.lost, s.ingested, s.ingestSeconds, s.refused, s.exported,
-		s.retried, s.dead, s.redactions)
+		s.retried, s.dead, s.redactions, s.silent)
 	s.zero()
 	return s
 }
@@ -137,6 +139,9 @@ func (s *Set) Refuse(reason Reason) {
 
 // Redact counts removed values.
 func (s *Set) Redact(values int) { add(s.redactions, values) }
+
+// Silent counts a worker that was killed because it gave no sign of life.
+func (s *Set) Silent() { s.silent.Inc() }
 
 // Sink returns the counters of one sink. name is its name in the
 // host's configuration, never its URL, which may contain a credential: a name of other characters

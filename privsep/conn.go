@@ -181,6 +181,9 @@ func (c *Conn) Run(ctx context.Context) error {
 // Ended is closed when the connection has ended, for example because the other process has violated the protocol.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
+// Busy returns whether as many calls of the other process are being carried out as can be. Its later messages wait until one returns.
+func (c *Conn) Busy() bool { return len(c.slots) == cap(c.slots) }
+
 // Close ends the connection, also while the other process has made as many calls as can be carried out. Calls fail with ErrClosed.
 func (c *Conn) Close() error {
 	c.cancel()

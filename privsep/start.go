@@ -189,6 +189,14 @@ func (w Worker) root(program string) confine.Root {
 	return confine.Root{Binds: append(binds, w.Binds...)}
 }
 
+// Kill kills the process, and does not wait for its end. Close must follow.
+func (p *Process) Kill() error {
+	if err := p.handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
 // Close kills the process, unless it has ended, and releases its uid and control group. It returns an error if the
 // process violated the protocol.
 func (p *Process) Close() error {
@@ -199,9 +207,7 @@ func (p *Process) Close() error {
 func (p *Process) close() error {
 	var errs []error
 	if p.handle != nil {
-		if err := p.handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, p.Kill())
 		<-p.waited
 	}
 	if p.Conn != nil {

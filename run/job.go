@@ -90,6 +90,7 @@ type Meters interface {
 	Commit(records, bytes int, took time.Duration)
 	Redact(values int)
 	Freeze() (thaw func())
+	Silent()
 }
 
 // Job is a run whose options were checked. It runs once.
@@ -173,11 +174,18 @@ func (j *Job) openSandbox(ctx context.Context) error {
 	}
 	from := j.o.Sandboxes
 	if from == nil {
-		from = &hostd.Host{Home: j.o.Home, Templates: j.o.Templates, Start: j.o.StartWorker}
+		from = &hostd.Host{Home: j.o.Home, Templates: j.o.Templates, Start: j.o.StartWorker, Silent: j.silent}
 	}
 	e := hostd.Events{Notice: j.messages.notice, Progress: j.messages.progress, Stalled: j.freezer.stalled, Resumed: j.freezer.resumed}
 	j.sandbox, j.details, err = from.Open(ctx, s, e)
 	return err
+}
+
+// silent counts that the worker was killed because it gave no sign of life. The run's error has the reason.
+func (j *Job) silent(error) {
+	if j.o.Meters != nil {
+		j.o.Meters.Silent()
+	}
 }
 
 // prepareRecord opens what the run's record needs, and closes the records of runs whose process died.

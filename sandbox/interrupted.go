@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -12,8 +13,8 @@ import (
 // Interrupted records the end of a run whose custody process died: an exit for each
 // process without one, an expire for each credential that was not revoked, an end for each step
 // without one, and the end of the run. It returns false if the run's end has been recorded already: custody
-// can die between that and the seal. records are the run's records, in order.
-func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record, error]) (bool, error) {
+// can die between that and the seal. reason is why, empty if it is not known; records are the run's records, in order.
+func Interrupted(ctx context.Context, r Recorder, reason string, records iter.Seq2[audit.Record, error]) (bool, error) {
 	var left procs
 	var alive leases
 	var open []string // steps
@@ -34,7 +35,7 @@ func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record
 		}
 	}
 	events := append(left.unfinished(), alive.expired()...)
-	const reason = "custody died; closed at its next start"
+	reason = cmp.Or(reason, "custody died; closed at its next start")
 	for _, step := range open {
 		l := &audit.Lifecycle{Phase: audit.PhaseEnd, Name: step, Status: audit.StatusInterrupted, Reason: reason}
 		events = append(events, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindStep, Step: step, Lifecycle: l})

@@ -33,7 +33,7 @@ func TestInterruptedLeases(t *testing.T) {
 		secret("two", "db", audit.SecretRevoke, "a2", time.Time{}),
 	}
 	var log events
-	closed, err := Interrupted(t.Context(), &log, func(yield func(audit.Record, error) bool) {
+	closed, err := Interrupted(t.Context(), &log, "", func(yield func(audit.Record, error) bool) {
 		for _, ev := range died {
 			if !yield(audit.Record{Event: ev}, nil) {
 				return

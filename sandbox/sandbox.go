@@ -154,7 +154,7 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 		return err
 	}
 	if s.settings.Silence > 0 {
-		s.watch.Go(func() { heartbeat{s}.run(context.WithoutCancel(ctx)) })
+		s.watch.Go(func() { beat{s}.run(context.WithoutCancel(ctx)) })
 	}
 	return nil
 }

@@ -67,9 +67,11 @@ type order struct {
 	Config
 	Rules   []string          // the policy, in normal form
 	Brokers map[string]string // see secrets/remote
-	// Recover makes the worker close the record of one that ended before it did. Last is the manifest that was signed last.
+	// Recover makes the worker close the record of one that ended before it did. Last is the manifest that was signed
+	// last.
 	Recover bool
 	Last    []byte
+	Reason  string // why that one ended; empty: it is not known
 }
 
 // Rules returns a policy's rules in normal form.

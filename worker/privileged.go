@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/privsep"
@@ -14,7 +15,7 @@ import (
 type Sandbox interface {
 	// Begin gives the sandbox and its worker to a run. It is called once.
 	Begin(ctx context.Context, r Identity, files []*os.File) error
-	// End ends the worker and what it controls. It returns an error if the worker violated the protocol.
+	// End ends the worker and what it controls. It returns an error if the worker violated the protocol, and ErrSilent if it did not answer.
 	End() error
 	// Recover starts a worker that can only have the run's record signed. The first one must have ended.
 	Recover(ctx context.Context, files []*os.File) error
@@ -35,7 +36,15 @@ type Identity struct {
 	Rules []string        // its policy, in normal form
 	// Resolvers are its DNS servers, see upstream.ParseServer.
 	Resolvers []string
+	// Silence is how long its worker may give no sign of life; 0: DefaultSilence.
+	Silence time.Duration
 }
+
+// ErrSilent means that a worker gave no sign of life, and that it was killed for that.
+var ErrSilent = errors.New("the worker of the sandbox gave no sign of life")
+
+// DefaultSilence is how long a worker without a run may give no sign of life.
+const DefaultSilence = 30 * time.Second
 
 // Memory limits a worker's memory in bytes, in addition to what control groups of VMs allow their monitors.
 const Memory = 256 << 20
@@ -65,6 +74,18 @@ func Assign(ctx context.Context, c *privsep.Conn, files []*os.File) error {
 	_, err := c.Call(ctx, callAssign, none{}, nil, files...)
 	return err
 }
+
+// callAlive returns when the worker has answered.
+const callAlive = "alive"
+
+// Alive asks the worker at the other end of a connection for a sign of life.
+func Alive(ctx context.Context, c *privsep.Conn) error {
+	_, err := c.Call(ctx, callAlive, none{}, nil)
+	return err
+}
+
+// alive answers.
+func alive(context.Context, none) (any, []*os.File, error) { return none{}, nil, nil }
 
 // assigned is what a worker gets from Assign.
 type assigned chan []*os.File

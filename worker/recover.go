@@ -36,7 +36,7 @@ func (w *worker) recover(ctx context.Context) (result Result, err error) {
 		return result, err
 	}
 	w.record.open(log, w.redactor)
-	interrupted, err := sandbox.Interrupted(ctx, w.record, w.records())
+	interrupted, err := sandbox.Interrupted(ctx, w.record, w.order.Reason, w.records())
 	closing := wal.Sealed
 	result.Status = audit.StatusDone
 	if interrupted {

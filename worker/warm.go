@@ -76,6 +76,7 @@ func newIdle() *idle { return &idle{given: make(assigned, 1), warmed: make(chan 
 // handlers returns the calls that a worker without a run serves.
 func (i *idle) handlers() map[string]privsep.Handler {
 	handlers := i.given.handlers()
+	handlers[callAlive] = privsep.Handle(alive)
 	handlers[callWarm] = func(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
 		var m Machine
 		if err := privsep.Decode(body, &m); err != nil {

@@ -17,6 +17,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if !o.Log.Begun() {
 		return result, err
 	}
-	closed, failed := r.recover(context.WithoutCancel(ctx))
+	closed, failed := r.recover(context.WithoutCancel(ctx), r.reason(err))
 	closed.Result.Err = errors.Join(err, closed.Result.Err)
 	if failed != nil { // the next start closes the record
 		closed.Status, closed.ExitCode = audit.StatusInterrupted, sandbox.ExitFailed
@@ -95,7 +96,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func Recover(ctx context.Context, o Options) (Result, error) {
 	r := &run{Options: o, started: newStarted(), filings: newFilings()}
 	r.Events = &watched{Events: o.Events}
-	return r.recover(ctx)
+	return r.recover(ctx, "")
 }
 
 // run is a run in the process that owns it.
@@ -141,17 +142,25 @@ func (r *run) carryOut(ctx context.Context) (result Result, err error) {
 		maps.Copy(handlers, r.Brokers.Handlers())
 		orders.Brokers = r.Brokers.Brokers()
 	}
-	identity := Identity{Run: r.Settings.Run, Facts: r.Signed, Rules: orders.Rules, Resolvers: r.Resolvers}
+	identity := Identity{Run: r.Settings.Run, Facts: r.Signed, Rules: orders.Rules, Resolvers: r.Resolvers, Silence: r.Settings.Silence}
 	return r.wait(ctx, orders, handlers, func(files []*os.File) error { return r.Sandbox.Begin(ctx, identity, files) })
 }
 
+// reason returns what the record says about the death of the worker.
+func (r *run) reason(err error) string {
+	if errors.Is(err, ErrSilent) {
+		return fmt.Sprintf("the worker gave no sign of life for %s (limits.silence) and was killed; closed by another one", cmp.Or(r.Settings.Silence, DefaultSilence))
+	}
+	return ""
+}
+
 // recover closes the record of a worker that died.
-func (r *run) recover(ctx context.Context) (Result, error) {
+func (r *run) recover(ctx context.Context, reason string) (Result, error) {
 	if err := r.Log.Unlock(); err != nil {
 		return Result{}, err
 	}
 	r.Stdin, r.Stdout, r.Stderr, r.Signals, r.Resizes, r.Ready, r.Serve = nil, nil, nil, nil, nil, nil, nil
-	orders := order{Config: r.Config, Recover: true}
+	orders := order{Config: r.Config, Recover: true, Reason: reason}
 	var err error
 	if orders.Last, err = r.Sandbox.Signed(ctx); err != nil {
 		return Result{}, err
