@@ -191,7 +191,9 @@ func (g *group) remove() error {
 }
 
 func removeDir(dir string) error {
-	for end := time.Now().Add(removeLimit); ; time.Sleep(2 * time.Millisecond) {
+	wait := 250 * time.Microsecond
+	for end := time.Now().Add(removeLimit); ; time.Sleep(wait) {
+		wait = min(2*wait, 4*time.Millisecond)
 		err := unix.Rmdir(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -116,8 +116,7 @@ func (v *vm) cleanUp() error {
 	v.mu.Lock()
 	v.destroyed = true
 	v.mu.Unlock()
-	v.container.Kill()
-	err := v.container.Remove()
+	err := v.container.Remove() // it kills it
 	<-v.done
 	if v.relay != nil {
 		err = errors.Join(err, v.relay.close())

@@ -77,10 +77,10 @@ func (f FS) ReadDir(string) (all []string, err error) {
 		if _, err := f.call(callNames, namesCall{after}, &some, 0); err != nil {
 			return nil, err
 		}
-		if len(some) == 0 {
+		if all = append(all, some...); len(some) < maxNames {
 			return all, nil
 		}
-		all, after = append(all, some...), some[len(some)-1]
+		after = some[len(some)-1]
 	}
 }
 
