@@ -200,8 +200,10 @@ const (
 
 // The operations that only the API reports, in addition.
 const (
-	FileStat FileOp = "stat"
-	FileList FileOp = "list"
+	FileStat   FileOp = "stat"
+	FileList   FileOp = "list"
+	FilePack   FileOp = "pack"   // what is in a directory, as a tar archive
+	FileUnpack FileOp = "unpack" // of a tar archive into a directory
 )
 
 // File is one operation on a file in the guest.
@@ -233,7 +235,11 @@ type File struct {
 
 // Changes reports whether the operation took place and concerns the content or a name of a file.
 func (f *File) Changes() bool {
-	return f.Error == "" && f.Op != FileChroot && f.Op != FileStat && f.Op != FileList
+	switch f.Op {
+	case FileChroot, FileStat, FileList, FilePack, FileUnpack: // each file that is unpacked has an event
+		return false
+	}
+	return f.Error == ""
 }
 
 // FlowState is a point in a flow's life.

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -180,6 +182,52 @@ func interruptible(ctx context.Context, content io.Reader) (body io.Reader, stop
 	}()
 	forget := context.AfterFunc(ctx, func() { r.Close() })
 	return r, func() { forget(); r.Close() }, ended
+}
+
+// Pack returns a tar archive of what is in a directory: directories, regular files, symbolic links, FIFOs and devices, with names relative to
+// it. The sandbox is its author: who extracts it has to bear any names and links. An error of the reader, other than io.EOF, means that there is
+// more; Unfinished reports why. The caller closes it.
+func (f *Files) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
+	var body io.ReadCloser
+	err := repeat(ctx, func() error {
+		res, err := f.box.client.open(ctx, http.MethodGet, f.box.path("files", "archive"), f.query(path), nil, nil)
+		if err == nil {
+			body = res.Body
+		}
+		return err
+	})
+	return body, err
+}
+
+// Unfinished returns why an archive of Pack has no end, if its last header is h; empty: the header is not about that.
+func Unfinished(h *tar.Header) string {
+	if h == nil || h.Typeflag != tar.TypeXGlobalHeader {
+		return ""
+	}
+	return h.PAXRecords["comment"]
+}
+
+// Unpack unpacks a tar archive of directories, regular files and symbolic links into a directory. archive writes it; it is called again if the
+// service refuses the request for now. After an error, files that came before can be there.
+func (f *Files) Unpack(ctx context.Context, path string, archive func(io.Writer) error) error {
+	header := http.Header{"Content-Type": {"application/x-tar"}}
+	return admitted(ctx, func() error {
+		r, w := io.Pipe()
+		var packed error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			packed = archive(w)
+			w.CloseWithError(packed)
+		}()
+		err := f.box.client.send(ctx, http.MethodPut, f.box.path("files", "archive"), f.query(path), r, nil, header)
+		r.Close()
+		<-done
+		if packed != nil && !errors.Is(packed, io.ErrClosedPipe) {
+			return packed
+		}
+		return err
+	})
 }
 
 // WriteFile is Write of bytes.

@@ -236,6 +236,10 @@ func fileRelation(op audit.FileOp) string {
 		return "described to"
 	case audit.FileList:
 		return "listed for"
+	case audit.FilePack:
+		return "packed for"
+	case audit.FileUnpack:
+		return "filled from an archive by"
 	}
 	return "done by"
 }

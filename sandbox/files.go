@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"path"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -21,7 +22,7 @@ type FileCall struct {
 }
 
 // File carries out an operation on a file of the session, and returns when its record is durable. The record has the SHA-256 of the content
-// that was written or read, not the content, which is not redacted.
+// that was written or read, not the content, which is not redacted. Each entry of an archive has an event of its own, before that of the archive.
 func (s *Sandbox) File(ctx context.Context, c FileCall, t channel.FileTransfer) (channel.FileResult, error) {
 	if err := s.holds.wait(ctx); err != nil {
 		return channel.FileResult{}, err
@@ -32,6 +33,10 @@ func (s *Sandbox) File(ctx context.Context, c FileCall, t channel.FileTransfer) 
 	}
 	if t.Out != nil {
 		t.Out = io.MultiWriter(sum, t.Out)
+	}
+	t.Packed = func(e channel.Packed) error {
+		_, err := s.parts.Recorder.Post(ctx, c.packed(e))
+		return err
 	}
 	res, err := s.guest.File(ctx, c.FileRequest, t)
 	_, recorded := s.parts.Recorder.Record(context.WithoutCancel(ctx), c.event(sum, err))
@@ -56,16 +61,34 @@ func (t *tally) Write(b []byte) (int, error) {
 var recordedOps = map[channel.FileOp]audit.FileOp{
 	channel.FileStat: audit.FileStat, channel.FileList: audit.FileList, channel.FileRead: audit.FileRead, channel.FileWrite: audit.FileWrite,
 	channel.FileMkdir: audit.FileCreate, channel.FileRemove: audit.FileDelete, channel.FileMove: audit.FileRename,
+	channel.FilePack: audit.FilePack, channel.FileUnpack: audit.FileUnpack,
 }
 
 // event returns the event of an operation that has ended.
 func (c *FileCall) event(sum *tally, err error) audit.Event {
 	f := &audit.File{Op: recordedOps[c.Op], Path: c.Path, To: c.To, Caller: c.Caller, Offset: c.Offset}
-	if c.Op == channel.FileRead || c.Op == channel.FileWrite {
+	switch c.Op {
+	case channel.FileRead, channel.FileWrite, channel.FilePack, channel.FileUnpack:
 		f.Size, f.SHA256 = sum.bytes, hex.EncodeToString(sum.hash.Sum(nil))
 	}
 	if err != nil {
 		f.Error = audit.Text(err.Error())
+	}
+	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindFile, File: f}
+}
+
+// packed returns the event of an entry of an archive: what the caller would have done with it alone.
+func (c *FileCall) packed(e channel.Packed) audit.Event {
+	f := &audit.File{Path: audit.Text(path.Join(string(c.Path), string(e.Name))), Caller: c.Caller, Size: e.Size, SHA256: e.SHA256}
+	switch unpack := c.Op == channel.FileUnpack; {
+	case unpack && e.Type == channel.TypeFile:
+		f.Op = audit.FileWrite
+	case unpack:
+		f.Op = audit.FileCreate
+	case e.Type == channel.TypeFile:
+		f.Op = audit.FileRead
+	default:
+		f.Op = audit.FileStat
 	}
 	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindFile, File: f}
 }

@@ -133,9 +133,9 @@ func (w *fileWork) carryOut(ctx context.Context, s *sandbox.Sandbox, c sandbox.F
 	defer context.AfterFunc(ctx, func() { pipe.SetDeadline(time.Unix(1, 0)) })()
 	var t channel.FileTransfer
 	switch c.Op {
-	case channel.FileWrite:
+	case channel.FileWrite, channel.FileUnpack:
 		t.In = wholly{pipe, w}
-	case channel.FileRead:
+	case channel.FileRead, channel.FilePack:
 		t.Out = pipe
 	case channel.FileList:
 		out := json.NewEncoder(pipe)

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +14,9 @@ import (
 // CpCmd copies files between this machine and a sandbox.
 type CpCmd struct {
 	User string `short:"u" placeholder:"NAME" help:"The sandbox's user that reads and writes there (default: root)."`
+	// MaxSize keeps a sandbox from filling the disk.
+	MaxSize int64 `placeholder:"GIB" help:"Copy at most this much out of a sandbox, in GiB (default: 64)."`
+
 	From string `arg:"" help:"The file or directory to copy: SANDBOX:PATH, or a path of this machine. A path of this machine that has a colon begins with ./"`
 	To   string `arg:"" help:"Where to copy it: SANDBOX:PATH, or a path of this machine. In an existing directory the copy gets the name of what is copied."`
 	Service
@@ -34,7 +38,10 @@ func (c CpCmd) Run(e *Env) error {
 	}
 	ctx, stop := signal.NotifyContext(e.Context, os.Interrupt)
 	defer stop()
-	cp := &copier{Env: e, inside: strings.HasSuffix(c.To, "/")}
+	if c.MaxSize < 0 || c.MaxSize > 1<<30 {
+		return failure("give the number of GiB", "--max-size is %d", c.MaxSize)
+	}
+	cp := &copier{Env: e, inside: strings.HasSuffix(c.To, "/"), most: cmp.Or(c.MaxSize, 64) << 30}
 	if download {
 		cp.files = service.Sandbox(from).Files(c.User)
 		err = cp.download(ctx, source, target)
@@ -46,7 +53,7 @@ func (c CpCmd) Run(e *Env) error {
 	case err != nil && ctx.Err() != nil:
 		return failure("repeat the command: it replaces what was copied", "the copy was interrupted and is not complete")
 	case err == nil && cp.skipped > 0:
-		return failure("pack them with tar", "%d symbolic links and special files were not copied", cp.skipped)
+		return failure("copy what the links lead to by itself", "%d symbolic links and special files were not copied", cp.skipped)
 	}
 	return explain(err)
 }
@@ -67,8 +74,9 @@ func place(text string) (sandbox, at string, there bool) {
 type copier struct {
 	*Env
 	files   *client.Files
-	inside  bool // the target must be a directory
-	skipped int  // files that are neither regular ones nor directories
+	inside  bool  // the target must be a directory
+	skipped int   // files that are not copied because of their types
+	most    int64 // bytes to copy out of the sandbox
 }
 
 // maxNamed bounds the files that are named because they are not copied.
@@ -78,7 +86,7 @@ func (c *copier) skip(name string) {
 	c.skipped++
 	switch {
 	case c.skipped <= maxNamed:
-		c.Say(fmt.Sprintf("%q is not copied: it is neither a regular file nor a directory", name))
+		c.Say(fmt.Sprintf("%q is not copied: it is a symbolic link that leads out of the directory, or a special file", name))
 	case c.skipped == maxNamed+1:
 		c.Say("further ones are not named")
 	}

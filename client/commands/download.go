@@ -10,9 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
-
-	"github.com/custody-project/custody/client"
 )
 
 // download copies a file or a directory of the sandbox. Names, types and contents are what the sandbox says they are: whatever it says,
@@ -38,21 +35,20 @@ func (c *copier) download(ctx context.Context, from, to string) error {
 	case from == "/":
 		return failure("copy the directories in it", "the whole file system of the sandbox cannot be copied")
 	case mode.IsDir():
-		return c.fetchTree(ctx, root, from, name, mode, 0)
+		return c.fetchTree(ctx, root, from, name, mode)
 	case mode.IsRegular():
 		return c.fetchFile(ctx, root, from, name, mode)
 	}
 	return special(from)
 }
 
-// maxDepth bounds directories within each other.
-const maxDepth = 128
-
-// fetchTree copies a directory.
-func (c *copier) fetchTree(ctx context.Context, root *os.Root, from, name string, mode fs.FileMode, depth int) error {
-	if depth == maxDepth {
-		return failure("copy the lower ones by themselves", "%q is a directory within %d others, more than are copied", from, maxDepth)
+// fetchTree copies a directory, as an archive.
+func (c *copier) fetchTree(ctx context.Context, root *os.Root, from, name string, mode fs.FileMode) error {
+	archive, err := c.files.Pack(ctx, from)
+	if err != nil {
+		return err
 	}
+	defer archive.Close()
 	if err := root.Mkdir(name, mode.Perm()|0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -61,61 +57,28 @@ func (c *copier) fetchTree(ctx context.Context, root *os.Root, from, name string
 		return err
 	}
 	defer below.Close()
-	return c.fetchEntries(ctx, below, from, depth+1)
+	x := &extractor{copier: c, root: below, from: from, left: c.most}
+	return x.extract(archive)
 }
 
-// fetchEntries copies what is in a directory. The names must ascend, so that a list has an end.
-func (c *copier) fetchEntries(ctx context.Context, root *os.Root, from string, depth int) error {
-	for after := ""; ; {
-		list, err := c.files.List(ctx, from, after, 0)
-		if err != nil {
-			return err
-		}
-		for _, i := range list.Files {
-			name := string(i.Name)
-			if !named(name) || name <= after {
-				return fmt.Errorf("the sandbox lists %q in %q, which a directory cannot have there: no more is copied", name, from)
-			}
-			after = name
-			if err := c.fetch(ctx, root, path.Join(from, name), i, depth); err != nil {
-				return err
-			}
-		}
-		if list.Next == "" {
-			return nil
-		}
-		if string(list.Next) != after {
-			return fmt.Errorf("the sandbox continues the list of %q at %q: no more is copied", from, list.Next)
-		}
-	}
-}
-
-// named reports whether a file in a directory can have the name.
-func named(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && filepath.IsLocal(name)
-}
-
-// fetch copies an entry of a directory.
-func (c *copier) fetch(ctx context.Context, root *os.Root, from string, i client.FileInfo, depth int) error {
-	mode := i.FileMode()
-	switch {
-	case mode.IsDir():
-		return c.fetchTree(ctx, root, from, string(i.Name), mode, depth)
-	case mode.IsRegular():
-		return c.fetchFile(ctx, root, from, string(i.Name), mode)
-	}
-	c.skip(from)
-	return nil
-}
-
-// fetchFile copies a regular file. It has its name, and replaces another one, when it is complete.
-func (c *copier) fetchFile(ctx context.Context, root *os.Root, from, name string, mode fs.FileMode) (err error) {
+// fetchFile copies a regular file.
+func (c *copier) fetchFile(ctx context.Context, root *os.Root, from, name string, mode fs.FileMode) error {
 	r, err := c.files.Open(ctx, from, 0)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	part := ".custody-" + rand.Text()
+	return c.place(root, from, name, mode, func(to io.Writer) error {
+		if n, err := io.Copy(to, io.LimitReader(r, c.most+1)); err != nil || n <= c.most {
+			return err
+		}
+		return c.tooLarge()
+	})
+}
+
+// place makes the copy of a regular file, with the content that fill writes. It has its name, and replaces another one, when it is complete.
+func (c *copier) place(root *os.Root, from, name string, mode fs.FileMode, fill func(io.Writer) error) (err error) {
+	part := path.Join(path.Dir(name), ".custody-"+rand.Text())
 	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()|0o600)
 	if err != nil {
 		return err
@@ -125,12 +88,15 @@ func (c *copier) fetchFile(ctx context.Context, root *os.Root, from, name string
 			err = errors.Join(err, root.Remove(part))
 		}
 	}()
-	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(fill(f), f.Close()); err == nil {
 		err = root.Rename(part, name)
 	}
 	if err != nil {
 		return fmt.Errorf("%q is not copied: %w", from, err)
 	}
 	return nil
+}
+
+func (c *copier) tooLarge() error {
+	return failure("allow more with --max-size", "there are more than %d GiB, the limit of a copy", c.most>>30)
 }

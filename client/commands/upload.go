@@ -1,9 +1,11 @@
 package commands
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -37,36 +39,85 @@ func (c *copier) upload(ctx context.Context, from, to string) error {
 	}
 	switch {
 	case info.IsDir():
-		return c.uploadTree(ctx, from, to)
+		return c.uploadTree(ctx, from, to, info.Mode())
 	case info.Mode().IsRegular():
 		return c.uploadFile(ctx, from, to, info.Mode())
 	}
 	return special(from)
 }
 
-func (c *copier) uploadTree(ctx context.Context, from, to string) error {
-	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
+// uploadTree copies a directory, as an archive.
+func (c *copier) uploadTree(ctx context.Context, from, to string, mode fs.FileMode) error {
+	if err := c.mkdir(ctx, to, mode); err != nil {
+		return err
+	}
+	return c.files.Unpack(ctx, to, func(w io.Writer) error {
+		c.skipped = 0
+		out := tar.NewWriter(w)
+		if err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil || name == from {
+				return err
+			}
+			return c.packEntry(out, from, name, d)
+		}); err != nil {
 			return err
 		}
-		below, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		there := path.Join(to, below)
-		switch {
-		case d.IsDir():
-			return c.mkdir(ctx, there, info.Mode())
-		case info.Mode().IsRegular():
-			return c.uploadFile(ctx, name, there, info.Mode())
-		}
-		c.skip(name)
-		return nil
+		return out.Close()
 	})
+}
+
+// packEntry adds an entry of the directory from to an archive.
+func (c *copier) packEntry(out *tar.Writer, from, name string, d fs.DirEntry) error {
+	below, err := filepath.Rel(from, name)
+	if err != nil {
+		return err
+	}
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Name: filepath.ToSlash(below), Mode: int64(info.Mode().Perm()), Format: tar.FormatPAX}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+		return out.WriteHeader(h)
+	case mode.IsRegular():
+		return packFile(out, h, name)
+	case mode&fs.ModeSymlink != 0:
+		if h.Linkname, err = os.Readlink(name); err != nil {
+			return err
+		}
+		if h.Linkname = filepath.ToSlash(h.Linkname); within(h.Name, h.Linkname) {
+			h.Typeflag = tar.TypeSymlink
+			return out.WriteHeader(h)
+		}
+	}
+	c.skip(name)
+	return nil
+}
+
+// packFile adds a regular file.
+func packFile(out *tar.Writer, h *tar.Header, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, info.Size()
+	if err := out.WriteHeader(h); err != nil {
+		return err
+	}
+	if _, err = io.CopyN(out, f, h.Size); errors.Is(err, io.EOF) {
+		err = failure("repeat the command when nothing writes to it", "%q became shorter while it was copied", name)
+	}
+	return err
 }
 
 // mkdir makes a directory in the sandbox, unless it exists.

@@ -135,6 +135,10 @@ func (f *files) do() error {
 		return f.remove(string(r.Path))
 	case channel.FileMove:
 		return f.move(string(r.Path), string(r.To))
+	case channel.FilePack:
+		return f.pack(string(r.Path))
+	case channel.FileUnpack:
+		return f.unpack(string(r.Path))
 	default:
 		return fmt.Errorf("the guest does not know the operation %.40q", r.Op)
 	}
@@ -218,6 +222,10 @@ func (f *files) parent(name string) (dir int, base string, err error) {
 // explainFile returns the FileError for an error of the kernel.
 func explainFile(err error, r *channel.FileRequest) error {
 	var code channel.FileCode
+	name := r.Path
+	if in := (*entryError)(nil); errors.As(err, &in) {
+		name, err = audit.Text(path.Join(string(r.Path), in.name)), in.err
+	}
 	var errno unix.Errno
 	switch known := refused(""); {
 	case err == nil:
@@ -226,13 +234,22 @@ func explainFile(err error, r *channel.FileRequest) error {
 		code = channel.FileCode(known)
 	case errors.As(err, &errno):
 		if code = codes[errno]; code == "" {
-			return &channel.FileError{Code: channel.FileOther, Path: r.Path, Text: errno.Error()}
+			return &channel.FileError{Code: channel.FileOther, Path: name, Text: errno.Error()}
 		}
 	default:
 		return err
 	}
-	return &channel.FileError{Code: code, Path: r.Path}
+	return &channel.FileError{Code: code, Path: name}
 }
+
+// entryError is the error of an entry of an archive.
+type entryError struct {
+	name string
+	err  error
+}
+
+func (e *entryError) Error() string { return e.err.Error() }
+func (e *entryError) Unwrap() error { return e.err }
 
 var codes = map[unix.Errno]channel.FileCode{
 	unix.ENOENT: channel.FileMissing, unix.EEXIST: channel.FileExists, unix.EACCES: channel.FileDenied, unix.EPERM: channel.FileDenied,

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -144,31 +145,45 @@ func (f *files) write(name string) error {
 	case old.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return unix.EISDIR
 	}
-	part := ".custody-" + rand.Text()
-	fd, err := unix.Openat(dir, part, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	file, err := f.place(dir, base, f.request.Exclusive, func(to *os.File) error { return f.fill(to, &old) })
 	if err != nil {
 		return err
 	}
-	file := fileOf(fd, part)
 	defer file.Close()
-	if err := f.fill(file, fd, &old); err != nil {
-		return errors.Join(err, unix.Unlinkat(dir, part, 0))
+	return f.placed(dir, base, int(file.Fd()))
+}
+
+// place makes a regular file with the content that fill writes. It has its name, and replaces another file, when fill has returned.
+func (f *files) place(dir int, base string, exclusive bool, fill func(*os.File) error) (*os.File, error) {
+	part := ".custody-" + rand.Text()
+	fd, err := unix.Openat(dir, part, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
 	}
-	if err := f.rename(dir, part, dir, base); err != nil {
-		return errors.Join(err, unix.Unlinkat(dir, part, 0))
+	file := fileOf(fd, part)
+	if err = fill(file); err == nil {
+		err = rename(dir, part, dir, base, exclusive)
 	}
-	return f.placed(dir, base, fd)
+	if err != nil {
+		file.Close()
+		return nil, errors.Join(err, unix.Unlinkat(dir, part, 0))
+	}
+	return file, nil
 }
 
 // fill writes the content, and sets the mode, and the owner of a file that will be replaced.
-func (f *files) fill(to io.Writer, fd int, old *unix.Stat_t) error {
+func (f *files) fill(to *os.File, old *unix.Stat_t) error {
 	if _, err := io.CopyBuffer(onlyWriter{to}, f.host.In, make([]byte, copyPiece)); err != nil {
 		return err
 	}
 	if err := f.host.Complete(); err != nil {
 		return err
 	}
-	mode := f.request.Mode
+	return finish(int(to.Fd()), f.request.Mode, old)
+}
+
+// finish sets the mode of a file that was written, 0: that of the old one or 0644, and the owner of the old one.
+func finish(fd int, mode uint32, old *unix.Stat_t) error {
 	if old.Mode&unix.S_IFMT == unix.S_IFREG {
 		unix.Fchown(fd, int(old.Uid), int(old.Gid)) // only root can, as for any process
 		if mode == 0 {
@@ -194,9 +209,9 @@ func (f *files) placed(dir int, base string, fd int) error {
 	return f.host.Describe(infoOf(base, &mine, dir, base))
 }
 
-// rename gives a file another name; if request.Exclusive is set, one that does not exist.
-func (f *files) rename(dir int, base string, into int, as string) error {
-	if !f.request.Exclusive {
+// rename gives a file another name; if exclusive is set, one that does not exist.
+func rename(dir int, base string, into int, as string, exclusive bool) error {
+	if !exclusive {
 		return unix.Renameat(dir, base, into, as)
 	}
 	err := unix.Renameat2(dir, base, into, as, unix.RENAME_NOREPLACE)
@@ -356,7 +371,7 @@ func (f *files) move(from, to string) error {
 		return err
 	}
 	defer unix.Close(into)
-	if err := f.rename(dir, base, into, as); err != nil {
+	if err := rename(dir, base, into, as, f.request.Exclusive); err != nil {
 		return err
 	}
 	var st unix.Stat_t

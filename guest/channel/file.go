@@ -20,6 +20,8 @@ const (
 	FileMkdir  FileOp = "mkdir"  // makes a directory
 	FileRemove FileOp = "remove" // removes a file or a directory
 	FileMove   FileOp = "move"   // gives a file another name
+	FilePack   FileOp = "pack"   // a tar archive of what is in a directory
+	FileUnpack FileOp = "unpack" // unpacks a tar archive into a directory
 )
 
 // FileRequest asks for an operation on a file.
@@ -43,6 +45,9 @@ type FileRequest struct {
 	After audit.Text `json:",omitempty"`
 	Max   int        `json:",omitempty"`
 }
+
+// MaxDepth bounds how deep directories of an archive or a workspace are within each other.
+const MaxDepth = 200
 
 // MaxListed bounds FileRequest.Max.
 const MaxListed = 1000
@@ -93,6 +98,7 @@ const (
 	FileTooDeep      FileCode = "too-deep"
 	FileInvalid      FileCode = "invalid"
 	FileUser         FileCode = "user"
+	FileArchived     FileCode = "archive"
 	FileOther        FileCode = "other"
 )
 
@@ -115,6 +121,7 @@ var fileTexts = map[FileCode]string{
 	FileTooDeep:      "%q has too many symbolic links or is nested too deep",
 	FileInvalid:      "%q is no valid path for this operation",
 	FileUser:         "%q: the sandbox has no such user",
+	FileArchived:     "the archive cannot be unpacked into %q",
 	FileOther:        "%q: the operation failed",
 }
 
@@ -122,7 +129,7 @@ var fileTexts = map[FileCode]string{
 type FileError struct {
 	Code FileCode
 	Path audit.Text
-	Text string `json:",omitempty"` // the error of the kernel, with FileOther
+	Text string `json:",omitempty"` // the error of the kernel, with FileOther; what is wrong, with FileArchived
 }
 
 // Error implements error.
@@ -178,6 +185,7 @@ func (r *FileRequest) Check() error {
 // opsWithContent are all operations, and those with content set.
 var opsWithContent = map[FileOp]bool{
 	FileStat: false, FileList: false, FileRead: true, FileWrite: true, FileMkdir: false, FileRemove: false, FileMove: false,
+	FilePack: true, FileUnpack: true,
 }
 
 // fileReport is a message of the guest about an operation.
@@ -219,7 +227,10 @@ func (e *FileError) check(r *FileRequest) error {
 	if _, known := fileTexts[e.Code]; !known {
 		return hostile("error of a file: %.40q", e.Code)
 	}
-	if e.Path != r.To || r.Op != FileMove {
+	switch {
+	case r.Op == FileMove && e.Path == r.To:
+	case (r.Op == FilePack || r.Op == FileUnpack) && within(e.Path, r.Path):
+	default:
 		e.Path = r.Path
 	}
 	if e.Text != "" {

@@ -16,6 +16,8 @@ type FileTransfer struct {
 	Out io.Writer
 	// Entry is called with each entry of a directory.
 	Entry func(FileInfo) error
+	// Packed is called with each entry of an archive that has passed. It may be nil.
+	Packed func(Packed) error
 }
 
 // FileResult is what an operation on a file returned.
@@ -69,8 +71,10 @@ func (e *localError) Error() string { return e.err.Error() }
 
 func (f *fileCall) carryOut() (FileResult, error) {
 	switch f.request.Op {
-	case FileWrite:
+	case FileWrite, FileUnpack:
 		return f.result, f.write()
+	case FilePack:
+		return f.result, f.pack()
 	case FileRead:
 		if err := f.read(); err != nil {
 			return f.result, err
@@ -86,7 +90,7 @@ func (f *fileCall) write() error {
 		answered <- f.listen()
 		unblock(f.data)
 	}()
-	_, err := io.Copy(justWriter{f.data}, localReader{f.transfer.In})
+	err := f.send(justWriter{f.data})
 	mine := (*localError)(nil)
 	complete := err == nil
 	if complete {
@@ -106,6 +110,15 @@ func (f *fileCall) write() error {
 		return hostile("a file was written before its content was complete")
 	}
 	return nil
+}
+
+// send sends the content, or the archive.
+func (f *fileCall) send(to io.Writer) error {
+	if f.request.Op == FileUnpack {
+		return f.unpack(to)
+	}
+	_, err := io.Copy(to, localReader{f.transfer.In})
+	return err
 }
 
 // read reads the content up to its end.

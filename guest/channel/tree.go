@@ -19,7 +19,7 @@ import (
 
 // Bounds of a tree's names.
 const (
-	maxDepth     = 200
+	maxDepth     = MaxDepth
 	maxPath      = 4096
 	maxComponent = 255
 	maxWarnings  = 1000

@@ -29,6 +29,7 @@ var fileStatus = map[channel.FileCode]int{
 	channel.FileMissing: http.StatusNotFound, channel.FileDenied: http.StatusForbidden, channel.FileReadOnly: http.StatusForbidden,
 	channel.FileSecret: http.StatusForbidden, channel.FileKernel: http.StatusForbidden,
 	channel.FileInvalid: http.StatusBadRequest, channel.FileTooDeep: http.StatusBadRequest, channel.FileUser: http.StatusBadRequest,
+	channel.FileArchived: http.StatusBadRequest,
 }
 
 // fileProblem returns the response to an error of an operation on a file.
@@ -124,17 +125,19 @@ func (h *sandboxesHandler) listFiles(w http.ResponseWriter, r *request) error {
 	return answer(w, list)
 }
 
-// readFile sends the content of a file. A client that asks for a part can resume where it was.
-func (h *sandboxesHandler) readFile(w http.ResponseWriter, r *request) error {
-	s, c, err := h.fileCall(r, channel.FileRead)
-	if err != nil {
-		return err
+// sendFile returns the handler that sends the content of a file, of which a client can ask for a part, or an archive.
+func (h *sandboxesHandler) sendFile(op channel.FileOp, contentType string) func(http.ResponseWriter, *request) error {
+	return func(w http.ResponseWriter, r *request) error {
+		s, c, err := h.fileCall(r, op)
+		if err != nil {
+			return err
+		}
+		out := &outgoing{w: w, rc: http.NewResponseController(w), contentType: contentType}
+		ctx, cancel := h.untilEnd(r.Context())
+		defer cancel()
+		_, err = s.Read(ctx, c, out)
+		return out.end(fileProblem(err))
 	}
-	out := &outgoing{w: w, rc: http.NewResponseController(w)}
-	ctx, cancel := h.untilEnd(r.Context())
-	defer cancel()
-	_, err = s.Read(ctx, c, out)
-	return out.end(fileProblem(err))
 }
 
 // untilEnd returns ctx, which also ends when the server does.
@@ -152,9 +155,10 @@ func (h *sandboxesHandler) untilEnd(ctx context.Context) (context.Context, conte
 
 // outgoing sends content to a client that reads it in time.
 type outgoing struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	begun bool
+	w           http.ResponseWriter
+	rc          *http.ResponseController
+	contentType string
+	begun       bool
 }
 
 // Write implements io.Writer.
@@ -169,7 +173,7 @@ func (o *outgoing) Write(b []byte) (int, error) {
 func (o *outgoing) begin() {
 	if !o.begun {
 		o.begun = true
-		o.w.Header().Set("Content-Type", "application/octet-stream")
+		o.w.Header().Set("Content-Type", o.contentType)
 		o.w.WriteHeader(http.StatusOK)
 	}
 }
@@ -178,6 +182,7 @@ func (o *outgoing) begin() {
 func (o *outgoing) end(err error) error {
 	switch {
 	case err != nil && o.begun:
+		_ = o.rc.Flush() // the end of an archive can have the reason
 		panic(http.ErrAbortHandler)
 	case err != nil:
 		return err
@@ -186,28 +191,31 @@ func (o *outgoing) end(err error) error {
 	return deadline(o.rc, slowest)
 }
 
-// writeFile makes a file of the body, which may be of any length.
-func (h *sandboxesHandler) writeFile(w http.ResponseWriter, r *request) error {
-	s, c, err := h.fileCall(r, channel.FileWrite)
-	if err != nil {
-		return err
+// takeFile returns the handler that makes a file of the body, or unpacks it. It may be of any length.
+func (h *sandboxesHandler) takeFile(op channel.FileOp) func(http.ResponseWriter, *request) error {
+	return func(w http.ResponseWriter, r *request) error {
+		s, c, err := h.fileCall(r, op)
+		if err != nil {
+			return err
+		}
+		rc := http.NewResponseController(w)
+		ctx, cancel := h.untilEnd(r.Context())
+		defer cancel()
+		if err := deadline(rc, 0); err != nil {
+			return err
+		}
+		info, err := s.Write(ctx, c, &incoming{r.Body, rc})
+		_ = deadline(rc, slowest)
+		switch sent := (*bodyError)(nil); {
+		case errors.As(err, &sent) && op == channel.FileUnpack:
+			return bad("send it again", "the body could not be read: only its first files were unpacked")
+		case errors.As(err, &sent):
+			return bad("send it again", "the body could not be read: nothing was written")
+		case err != nil:
+			return fileProblem(err)
+		}
+		return answer(w, fileOf(info))
 	}
-	rc := http.NewResponseController(w)
-	ctx, cancel := h.untilEnd(r.Context())
-	defer cancel()
-	if err := deadline(rc, 0); err != nil {
-		return err
-	}
-	info, err := s.Write(ctx, c, &incoming{r.Body, rc})
-	_ = deadline(rc, slowest)
-	var sent *bodyError
-	switch {
-	case errors.As(err, &sent):
-		return bad("send it again", "the body could not be read: nothing was written")
-	case err != nil:
-		return fileProblem(err)
-	}
-	return answer(w, fileOf(info))
 }
 
 // incoming reads content from a client that sends it in time.

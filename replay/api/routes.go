@@ -132,8 +132,10 @@ func (h *handlers) routes() []*route {
 		{"GET", "/sandboxes/{run}/files", attends, []string{"path", "link", "user"}, h.sandboxes.fileRoute(channel.FileStat)},
 		{"DELETE", "/sandboxes/{run}/files", operates, []string{"path", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileRemove)},
 		{"GET", "/sandboxes/{run}/files/list", attends, []string{"path", "after", "limit", "user"}, h.sandboxes.listFiles},
-		{"GET", "/sandboxes/{run}/files/content", streams, []string{"path", "offset", "length", "user"}, h.sandboxes.readFile},
-		{"PUT", "/sandboxes/{run}/files/content", operates, []string{"path", "mode", "exclusive", "user"}, h.sandboxes.writeFile},
+		{"GET", "/sandboxes/{run}/files/content", streams, []string{"path", "offset", "length", "user"}, h.sandboxes.sendFile(channel.FileRead, "application/octet-stream")},
+		{"PUT", "/sandboxes/{run}/files/content", operates, []string{"path", "mode", "exclusive", "user"}, h.sandboxes.takeFile(channel.FileWrite)},
+		{"GET", "/sandboxes/{run}/files/archive", streams, []string{"path", "user"}, h.sandboxes.sendFile(channel.FilePack, "application/x-tar")},
+		{"PUT", "/sandboxes/{run}/files/archive", operates, []string{"path", "user"}, h.sandboxes.takeFile(channel.FileUnpack)},
 		{"POST", "/sandboxes/{run}/files/directory", operates, []string{"path", "mode", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileMkdir)},
 		{"POST", "/sandboxes/{run}/files/move", operates, []string{"path", "to", "exclusive", "user"}, h.sandboxes.fileRoute(channel.FileMove)},
 	}

@@ -69,6 +69,10 @@ func fileEvent(l *line, e *export.Event, f audit.File) {
 		name = "File described"
 	case audit.FileList:
 		name = "Directory listed"
+	case audit.FilePack:
+		name = "Directory packed"
+	case audit.FileUnpack:
+		name = "Archive unpacked"
 	}
 	outcome := "success"
 	if f.Error != "" {
