@@ -115,11 +115,12 @@ func (e *elsewhere) cpLinks(box string, files map[string]string) {
 	e.user.contains(said.stderr, `/fifo" is not copied`, `/etc" is not copied`, "2 symbolic links and special files were not copied")
 	e.holds("target", map[string]string{"top/": "", "top/file": "kept"})
 	// A link of this machine, in the target, is not followed out of it; one at the place of a file is replaced.
-	e.user.must(0, "exec", box, "--", "sh", "-c", "mkdir -p /tmp/deep/out; echo new >/tmp/deep/out/file; echo new >/tmp/deep/a")
-	e.tree(map[string]string{"trap/deep/out": "->../../outside", "trap/deep/a": "->../../outside/a"})
+	e.user.must(0, "exec", box, "--", "sh", "-c", "mkdir -p /tmp/deep/out /tmp/flat; echo new >/tmp/deep/out/file; echo new >/tmp/flat/a")
+	e.tree(map[string]string{"trap/deep/out": "->../../outside", "trap/flat/a": "->../../outside/a"})
 	e.user.contains(e.user.must(125, "cp", box+":/tmp/deep", "trap").stderr, "out", "escapes")
+	e.user.must(0, "cp", box+":/tmp/flat", "trap")
 	e.holds("outside", map[string]string{})
-	if i, err := os.Lstat(filepath.Join(e.user.dir, "trap/deep/a")); err != nil || !i.Mode().IsRegular() {
+	if i, err := os.Lstat(filepath.Join(e.user.dir, "trap/flat/a")); err != nil || !i.Mode().IsRegular() {
 		e.user.Errorf("the link was not replaced: %v, %v", i, err)
 	}
 }

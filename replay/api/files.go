@@ -48,7 +48,7 @@ func fileProblem(err error) error {
 	return fleetProblem(err)
 }
 
-// fileCall returns the operation that a request asks for, and the files of the sandbox.
+// fileCall returns the operation that a request asks for, and the files of the sandbox, which is live.
 func (h *sandboxesHandler) fileCall(r *request, op channel.FileOp) (s fleet.Files, c run.FileCall, err error) {
 	sandbox, err := h.find(r)
 	if err != nil {
@@ -79,7 +79,7 @@ func (h *sandboxesHandler) fileCall(r *request, op channel.FileOp) (s fleet.File
 	if err := c.Check(); err != nil && op != channel.FileList {
 		return s, c, bad("", "%v", err)
 	}
-	return s, c, nil
+	return s, c, live(r.Context(), sandbox)
 }
 
 // fileRoute returns the handler of an operation without content, which answers with the description of the file.
