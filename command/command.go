@@ -1,4 +1,4 @@
-// Package command has the commands that read a host's records or control its live runs, as values without flags and files: the
+// Package command has the commands that read a host's records, control its live runs or are recorded by its service, as values without flags and files: the
 // command line parses the flags and reads the files that they name, and then either executes the command itself or has the service
 // of the host execute it (Client, Server). The service opens no file that a client names. The same code prints the result either way.
 package command
@@ -31,7 +31,7 @@ type Command interface {
 
 // named returns an empty command to decode into, or nil if the service has no command of this path.
 func named(path string) Command {
-	for _, c := range []Command{new(Runs), new(Timeline), new(Verify), new(Keys), new(Bundle), new(Pause), new(Resume), new(SetPolicy), new(LearnPolicy)} {
+	for _, c := range []Command{new(Runs), new(Timeline), new(Verify), new(Keys), new(Bundle), new(Pause), new(Resume), new(SetPolicy), new(LearnPolicy), new(ProjectChange), &ProjectChange{Remove: true}} {
 		if c.Path() == path {
 			return c
 		}

@@ -157,7 +157,7 @@ func (p *peer) execute(ctx context.Context, body []byte, files []*os.File) (any,
 		return nil, nil, err
 	}
 	defer p.interrupt(ctx, struct{}{})
-	entry, err := event(c, p.uid, p.server.Tenant)
+	entry, err := p.server.admit(c, p.uid)
 	if err != nil {
 		return nil, nil, err
 	}

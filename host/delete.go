@@ -160,6 +160,9 @@ func (d Deletions) keep(ctx context.Context, run string, unsent map[string]bool)
 
 // deleteRun signs the statement of a run's deletion, and deletes it. closing is the signed form of the closing manifest m.
 func (d Deletions) deleteRun(ctx context.Context, m statement.Manifest, closing []byte) error {
+	if err := d.host.ManifestLog().Served(); err != nil {
+		return err
+	}
 	unlock, err := d.lockRuns(ctx, unix.LOCK_EX, lockWait)
 	if err != nil {
 		return err

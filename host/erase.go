@@ -44,6 +44,9 @@ func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 	if wal.Locked(es.host.RunDir(e.Run)) {
 		return fmt.Errorf("run %s is live: wait for its end", e.Run)
 	}
+	if err := es.host.ManifestLog().Served(); err != nil {
+		return err
+	}
 	st, err := es.host.Store(ctx) // before the statement is written
 	if err != nil {
 		return err

@@ -364,13 +364,13 @@ func (f *fsck) log(ctx context.Context, w transport) error {
 		return nil
 	}
 	if err := r.Check(ctx); err != nil {
-		if errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
-			return nil // nothing was recorded yet
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		f.found("", 0, err)
+	}
+	if _, err := r.Checkpoint(ctx); errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
+		return nil // nothing was recorded yet
 	}
 	twice, err := r.Twice(ctx)
 	for _, conflict := range twice {

@@ -3,14 +3,18 @@ package host
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/hostkey/remote"
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 )
 
@@ -23,11 +27,21 @@ func (k Keys) Use(c *remote.Client) {
 }
 
 // Server returns the server of a process without the key, which runs the rest of this host with Use. dir has what the key has signed
-// for that process; only the key's owner may write to it.
-func (k Keys) Server(dir string) (*remote.Server, error) {
+// for that process; only the key's owner may write to it. If it is the Layout's Signed, no other process adds to a log from then on. A log that
+// this home has must be continued, see Handover.
+func (k Keys) Server(ctx context.Context, dir string) (_ *remote.Server, err error) {
 	h := k.host
+	lock, err := h.ManifestLog().lock(ctx, unix.LOCK_EX) // those who hold the log complete it first
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	published, err := regular.ReadFile(h.path("log", "checkpoint"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	return remote.NewServer(remote.Options{
-		Dir: dir, Key: k.Signing, Trusted: k.Trusted,
+		Dir: dir, Key: k.Signing, Trusted: k.Trusted, Published: published,
 		DeleteAfter: time.Duration(h.config.DeleteAfter), Prefix: store.AccessPrefix, Tenant: h.config.Tenant,
 	})
 }

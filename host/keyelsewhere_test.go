@@ -186,7 +186,7 @@ func (s separated) publish() {
 // do has the other user do something, with a server that is started for it. It returns what that process printed.
 func (s separated) do(what string) (string, error) {
 	s.Helper()
-	server, err := s.owner.Keys().Server(s.state)
+	server, err := s.owner.Keys().Server(s.Context(), s.state)
 	must(s, err)
 	here, there, err := privsep.Pair()
 	must(s, err)

@@ -261,8 +261,8 @@ func readRotation(signed []byte) (statement.Rotation, error) {
 	return r, err
 }
 
-// Rotate creates a new host key, signs it with the old one, and enters the rotation into the host's log. Later checkpoints
-// are signed by the new key. from is the storage of the old key, in host.yaml's notation, if it differs from the
+// Rotate creates a new host key, signs it with the old one, and enters the rotation into the host's log, which the service does later if the log
+// is a service's. Later checkpoints are signed by the new key. from is the storage of the old key, in host.yaml's notation, if it differs from the
 // current setting, which applies to the new key; empty: the same storage.
 func (k Keys) Rotate(ctx context.Context, from string) (hostkey.Key, error) {
 	source, err := k.keySource()
@@ -279,6 +279,9 @@ func (k Keys) Rotate(ctx context.Context, from string) (hostkey.Key, error) {
 		return hostkey.Key{}, err
 	}
 	log, err := k.host.ManifestLog().open(ctx)
+	if served := (*ServedError)(nil); errors.As(err, &served) {
+		return k.Signing() // the service enters it, see logRotations
+	}
 	if err != nil {
 		return hostkey.Key{}, err
 	}
@@ -359,6 +362,9 @@ func (k Keys) logRotations(ctx context.Context) error {
 	rotations, err := hostkey.ReadRotations(k.host.keys())
 	if err != nil || len(rotations) == 0 {
 		return err
+	}
+	if served := (*ServedError)(nil); errors.As(k.host.ManifestLog().Served(), &served) {
+		return nil // the service does it
 	}
 	r, err := k.host.ManifestLog().Reader()
 	for _, signed := range rotations {

@@ -27,16 +27,20 @@ type manifestLog struct {
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
 	err    error
+	held   *os.File // see ManifestLog.hold
 	// brief is set by a caller with many runs: after the first checkpoint has failed, it requests no more.
 	brief  bool
 	failed error // used by one goroutine at a time
 }
 
-// open starts to open the log and returns immediately.
+// open starts to open the log and does not wait for it. The error is a ServedError if the log is that of a service.
 func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
 	n := &manifestLog{host: l.host, opened: make(chan struct{})}
 	key, err := l.host.Keys().Signing()
 	if err != nil {
+		return nil, err
+	}
+	if n.held, err = l.hold(ctx); err != nil {
 		return nil, err
 	}
 	go func() { // close waits for it
@@ -136,6 +140,7 @@ func (n *manifestLog) enter(ctx context.Context, entry []byte) error {
 
 func (n *manifestLog) close(ctx context.Context) error {
 	<-n.opened
+	defer letGo(n.held)
 	if n.log == nil {
 		return nil
 	}

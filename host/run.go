@@ -58,7 +58,7 @@ type Run struct {
 	log     *wal.Log      // nil: a worker writes it
 	last    atomic.Uint64 // the last durable seq, if a worker writes the log
 	watch   *sealer.Watch // of log
-	alive   *os.File      // a shared lock on the directory of runs, see removeUnborn
+	claim   claim
 
 	toLog, toStore signal // set when a segment was sealed
 	toTail         signal // set when records have become durable
@@ -76,7 +76,7 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		return nil, err
 	}
 	if err := r.open(); err != nil {
-		r.alive.Close()
+		r.claim.free()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
 	return r, nil
@@ -90,7 +90,9 @@ func Reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
 		return nil, err
 	}
 	if err := WaitForRoom(ctx, o.OnStall, o.OnResume, r.writeFacts); err != nil {
-		return nil, fmt.Errorf("begin run: %w", errors.Join(err, r.removeUnborn(), r.alive.Close()))
+		err = errors.Join(err, r.removeUnborn())
+		r.claim.free()
+		return nil, fmt.Errorf("begin run: %w", err)
 	}
 	return r, nil
 }
@@ -100,29 +102,48 @@ func reserve(ctx context.Context, h *Host, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
 		return nil, fmt.Errorf("begin run: %.80q is not a run ID", o.ID)
 	}
-	var key hostkey.Key
+	r := &Run{
+		ID: o.ID, Dir: h.RunDir(o.ID), host: h, options: o, toLog: newSignal(), toStore: newSignal(), toTail: newSignal(),
+		Files: remote.NewServer(h.RunDir(o.ID)),
+	}
 	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
 		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {
 			return err
 		}
-		key, err = h.Keys().Signing()
-		return err
+		if r.key, err = h.Keys().Signing(); err != nil {
+			return err
+		}
+		return r.claim.take(ctx, h)
 	})
 	if err != nil {
+		r.claim.free()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	alive, err := os.Open(h.path("runs"))
-	if err != nil {
-		return nil, fmt.Errorf("begin run: %w", err)
+	return r, nil
+}
+
+// claim keeps what a run needs until its end: its directory, and a log that takes its manifests.
+type claim struct {
+	held  *os.File // see ManifestLog.hold
+	alive *os.File // a shared lock on the directory of runs, see removeUnborn
+}
+
+// take waits for the locks. After an error it can be called again.
+func (c *claim) take(ctx context.Context, h *Host) (err error) {
+	c.free()
+	if c.held, err = h.ManifestLog().hold(ctx); err != nil {
+		return err
 	}
-	if err := flock.Lock(ctx, alive, unix.LOCK_SH); err != nil {
-		alive.Close()
-		return nil, fmt.Errorf("begin run: %w", err)
+	if c.alive, err = os.Open(h.path("runs")); err != nil {
+		return err
 	}
-	return &Run{
-		ID: o.ID, Dir: h.RunDir(o.ID), host: h, options: o, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal(),
-		key: key, Files: remote.NewServer(h.RunDir(o.ID)),
-	}, nil
+	return flock.Lock(ctx, c.alive, unix.LOCK_SH)
+}
+
+// free gives the locks up.
+func (c *claim) free() {
+	letGo(c.alive)
+	letGo(c.held)
 }
 
 // open creates the log.
@@ -326,7 +347,8 @@ func (r *Run) End(ctx context.Context, closing wal.Closing) (record, store error
 		record = r.watch.Close(ctx, r.log, closing)
 	}
 	record = errors.Join(record, r.Files.Close(), r.removeUnborn())
-	r.alive.Close()
+	letGo(r.claim.alive)
+	defer letGo(r.claim.held)
 	if r.stopShip != nil {
 		r.stopShip()
 		r.shipping.Wait()

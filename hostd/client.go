@@ -39,7 +39,7 @@ var _ Opener = (*Client)(nil)
 func NewClient(socket string) *Client { return &Client{socket: socket} }
 
 // OpenHome opens dir, whose runs, log and store belong to this process, with what only root can change in the Server's home. Signatures come
-// from the Server.
+// from the Server. The first time, it takes over the log that the Server's home has.
 func (c *Client) OpenHome(ctx context.Context, dir string) (*host.Host, error) {
 	var shared string
 	if _, err := (signatures{c}).Call(ctx, callHome, none{}, &shared); err != nil {
@@ -50,7 +50,7 @@ func (c *Client) OpenHome(ctx context.Context, dir string) (*host.Host, error) {
 		return nil, err
 	}
 	h.Keys().Use(keys.NewClient(signatures{c}))
-	return h, nil
+	return h, host.TakeOver(ctx, h, former{signatures{c}})
 }
 
 // signatures makes calls over the connection for signatures.

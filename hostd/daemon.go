@@ -61,12 +61,12 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	if err := errors.Join(Publish(d.Home.Layout, gid), confine.Sweep()); err != nil {
 		return err
 	}
-	keys, err := d.Home.Keys().Server(filepath.Join(d.Home.Dir, "signed"))
+	keys, err := d.Home.Keys().Server(ctx, d.Home.Signed())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keys.Close()) }()
-	ledger, err := sealer.OpenLedger(filepath.Join(d.Home.Dir, "signed", "sandboxes"), host.SandboxPrefix)
+	ledger, err := sealer.OpenLedger(filepath.Join(d.Home.Signed(), "sandboxes"), host.SandboxPrefix)
 	if err != nil {
 		return err
 	}
@@ -75,6 +75,11 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 		return err
 	}
 	calls := map[string]privsep.Handler{callHome: handle(func(context.Context, none) (any, error) { return d.Home.Dir, nil })}
+	former := host.NewHandover(d.Home, keys.Last)
+	if err := former.Second(); err != nil {
+		d.Notice(err.Error())
+	}
+	maps.Copy(calls, handover(former))
 	maps.Copy(calls, keys.Handlers())
 	sandboxes, end, err := d.sandboxes(ctx, ledger)
 	if err != nil {

@@ -139,6 +139,9 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	h := j.o.Home
+	if err := h.ManifestLog().Served(); err != nil {
+		return err
+	}
 	if err := j.o.checkBase(); err != nil {
 		return err
 	}

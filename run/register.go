@@ -18,6 +18,8 @@ import (
 type Projects struct {
 	Home    *host.Host
 	Version string // of the program
+	// Service has the service of the host record a change, where the log of Home is the service's.
+	Service func(context.Context, audit.Access) error
 }
 
 func (p Projects) registry() registry.Registry { return registered(p.Home) }
@@ -93,15 +95,10 @@ func (p Projects) Withdraw(ctx context.Context, name string) (v registry.Version
 // logged calls change with a function that writes the change into an access log. If the change fails afterwards, the log
 // has that too.
 func (p Projects) logged(ctx context.Context, command string, change func(record func(registry.Version) error) error) error {
-	tag, err := p.Home.TagKey()
+	log, err := p.log()
 	if err != nil {
 		return err
 	}
-	redactor, err := pattern.NewRedactor(tag)
-	if err != nil {
-		return err
-	}
-	log := p.Home.AccessLog(redactor, p.Version)
 	var entry *audit.Access
 	err = change(func(v registry.Version) error {
 		entry = &audit.Access{Who: host.CallerName(), Via: "cli", Tenant: p.Home.Config().Tenant, Action: "manage", Route: command,
@@ -118,6 +115,37 @@ func (p Projects) logged(ctx context.Context, command string, change func(record
 	}
 	return errors.Join(err, closed)
 }
+
+// accessLog is where changes are recorded.
+type accessLog interface {
+	Record(context.Context, audit.Access) error
+	Close() error
+}
+
+// log returns the access log of Home or of its service.
+func (p Projects) log() (accessLog, error) {
+	if served := (*host.ServedError)(nil); errors.As(p.Home.ManifestLog().Served(), &served) {
+		return serviceLog(p.Service), nil
+	}
+	tag, err := p.Home.TagKey()
+	if err != nil {
+		return nil, err
+	}
+	redactor, err := pattern.NewRedactor(tag)
+	if err != nil {
+		return nil, err
+	}
+	return p.Home.AccessLog(redactor, p.Version), nil
+}
+
+// serviceLog is the access log of a service.
+type serviceLog func(context.Context, audit.Access) error
+
+// Record implements accessLog.
+func (l serviceLog) Record(ctx context.Context, a audit.Access) error { return l(ctx, a) }
+
+// Close implements accessLog. The service closes its log itself.
+func (serviceLog) Close() error { return nil }
 
 func change() registry.Change {
 	return registry.Change{Author: host.CallerName(), UID: host.Caller(), Time: time.Now().UTC()}

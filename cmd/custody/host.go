@@ -31,6 +31,9 @@ func (c hostCmd) Run(a *app) error {
 	if err := a.service(h, "host"); err != nil {
 		return err
 	}
+	if h.ManifestLog().Served() == nil { // the first time: what is not complete in this log, which the service continues
+		a.env().Tidy(a.ctx, h)
+	}
 	templates, err := run.Templates(h, a.Writer())
 	if err != nil {
 		return err

@@ -3,9 +3,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
 
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/service/remote"
 )
 
 type projectCmd struct {
@@ -21,7 +26,9 @@ func (a *app) projects(do func(run.Projects) error) error {
 	if err != nil {
 		return err
 	}
-	return do(run.Projects{Home: h, Version: version()})
+	return do(run.Projects{Home: h, Version: version(), Service: func(ctx context.Context, x audit.Access) error {
+		return command.Client{Socket: remote.ServiceSocket(os.Getenv), Env: a.env()}.Record(ctx, h, x)
+	}})
 }
 
 type projectApplyCmd struct {

@@ -58,6 +58,9 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := h.ManifestLog().Served(); err != nil {
+		return err
+	}
 	config := h.Config().Serve.WithDefaults()
 	if c.Listen != "" {
 		config.Listen = c.Listen

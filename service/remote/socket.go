@@ -25,6 +25,14 @@ func Socket(getenv func(string) string) string {
 	return DefaultSocket
 }
 
+// ServiceSocket returns the path of the socket of the service that this host has.
+func ServiceSocket(getenv func(string) string) string {
+	if path := getenv(SocketEnv); path != "" && path != "none" {
+		return path
+	}
+	return DefaultSocket
+}
+
 // NotServed means that an ordinary user has called a command that needs the host's state, on a host with a service, which does not carry
 // it out.
 type NotServed struct{ Command string }

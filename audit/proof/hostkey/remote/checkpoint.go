@@ -21,18 +21,38 @@ var (
 
 func (s *Server) checkpointPath() string { return filepath.Join(s.o.Dir, "checkpoint") }
 
-// load reads the checkpoint that was signed last. Without one the log is empty.
+// load reads the checkpoint that was signed last, or begins with the published one.
 func (s *Server) load() error {
 	text, err := regular.ReadFile(s.checkpointPath())
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+		s.last, err = statement.ParseCheckpoint(string(text))
+		return err
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case s.o.Published == nil:
 		s.last = statement.Checkpoint{Root: merkle.Root(nil)}
 		return nil
 	}
+	trusted, err := s.o.Trusted()
 	if err != nil {
 		return err
 	}
-	s.last, err = statement.ParseCheckpoint(string(text))
-	return err
+	n, err := statement.OpenNote(s.o.Published, trusted)
+	if err != nil {
+		return fmt.Errorf("published checkpoint: %w", err)
+	}
+	if s.last, err = statement.ParseCheckpoint(n.Text); err != nil {
+		return fmt.Errorf("published checkpoint: %w", err)
+	}
+	return durable.Replace(s.checkpointPath(), []byte(n.Text), 0o600)
+}
+
+// Last returns the checkpoint that was signed last; of size 0 if there is none.
+func (s *Server) Last() statement.Checkpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 // extend checks that a checkpoint extends the one that was signed last, and durably takes its place. If the caller did not know the size of

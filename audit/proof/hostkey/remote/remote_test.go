@@ -209,6 +209,27 @@ func TestNotDurable(t *testing.T) {
 	f.signed(log.checkpoint(t, 0))
 }
 
+// TestPublished: a server without state continues the log that was published before.
+func TestPublished(t *testing.T) {
+	f := start(t)
+	log := (&tree{name: "custody-test"}).add(t, "a", "b")
+	signed, err := note.Sign(&note.Note{Text: log.checkpoint(t, 0).Text}, f.key)
+	must(t, err)
+	f.options.Dir, f.options.Published = filepath.Join(t.TempDir(), "signed"), signed
+	f.restart()
+	f.refuses((&tree{name: "custody-test"}).add(t, "A", "b", "c").checkpoint(t, 2), errForked)
+	log.add(t, "c")
+	f.signed(log.checkpoint(t, 2))
+	f.restart() // the published one is older now
+	f.refuses((&tree{name: "custody-test"}).add(t, "a", "b").checkpoint(t, 0), errShrunk)
+	f.options.Dir = filepath.Join(t.TempDir(), "signed")
+	f.options.Published, err = note.Sign(&note.Note{Text: log.checkpoint(t, 0).Text}, newKey(t, "custody-test"))
+	must(t, err)
+	if _, err := NewServer(f.options); err == nil {
+		t.Error("a published checkpoint with another key's signature was accepted")
+	}
+}
+
 // TestOneServer: two servers with one state would contradict each other; and only their owner may change the state.
 func TestOneServer(t *testing.T) {
 	f := start(t)

@@ -61,6 +61,8 @@ type Options struct {
 	Key func() (hostkey.Key, error)
 	// Trusted returns the verifiers of the key and its predecessors.
 	Trusted func() (note.Verifiers, error)
+	// Published is the checkpoint with which a Server without state begins; nil: the log is empty.
+	Published []byte
 	// DeleteAfter is the time after which runs are deleted; 0: they are not.
 	DeleteAfter time.Duration
 	// Prefix begins the names of the runs that the caller itself writes; empty: it writes none. Tenant is theirs.
