@@ -18,7 +18,8 @@ const tunnelProtocol = "custody-tcp"
 
 // Port is a TCP port of a sandbox on which a process listens.
 type Port struct {
-	Port int `json:"port"`
+	Port int    `json:"port"`
+	URL  string `json:"url,omitempty"` // of HTTP by its host name; empty: the service has no names for ports
 }
 
 // Ports returns the TCP ports of the sandbox on which processes listen, and that Dial can reach.

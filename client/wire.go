@@ -13,7 +13,7 @@ type SandboxRequest struct {
 	Template  string            `json:"template"`  // empty: the project's
 	Isolation string            `json:"isolation"` // empty: the best tier that works
 	Metadata  map[string]string `json:"metadata"`
-	// IdleSeconds is how long it lives without processes and calls; 0: 5 minutes. TimeSeconds is how long it lives at most; 0: as long as
+	// IdleSeconds is how long it lives without calls, while its processes do nothing; 0: 5 minutes. TimeSeconds is how long it lives at most; 0: as long as
 	// the project allows.
 	IdleSeconds int64  `json:"idle_seconds"`
 	TimeSeconds int64  `json:"time_seconds"`
@@ -27,7 +27,7 @@ type Sandbox struct {
 	Created     time.Time         `json:"created"`
 	Expires     time.Time         `json:"expires"`
 	Latest      time.Time         `json:"latest"`               // to which it can be extended
-	IdleUntil   *time.Time        `json:"idle_until,omitempty"` // when it ends unless it is used; nil while it is used, or waits
+	IdleUntil   *time.Time        `json:"idle_until,omitempty"` // when it ends unless it is called, or its processes compute; nil during a call, or while it waits
 	State       string            `json:"state"`                // promised, queued, starting, live, ending or ended
 	Position    int               `json:"position,omitempty"`   // among the tenant's starts that wait
 	Queued      *time.Time        `json:"queued,omitempty"`     // since when it waits
@@ -37,7 +37,7 @@ type Sandbox struct {
 	Template    string            `json:"template"`
 	Tier        string            `json:"tier,omitempty"` // of isolation; empty until it is live
 	Caller      string            `json:"caller"`
-	Session     string            `json:"session,omitempty"`
+	Session     string            `json:"session,omitempty"` // empty for roles below operator: with it a sandbox can be used
 	Metadata    map[string]string `json:"metadata"`
 	CPUs        int               `json:"cpus"`
 	MemoryBytes int64             `json:"memory_bytes"`

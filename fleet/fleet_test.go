@@ -247,7 +247,14 @@ func TestEnds(t *testing.T) {
 	idle := r.create(fleet.Request{Idle: 2 * time.Second})
 	check(t, idle.Ready(t.Context()))
 	began := time.Now()
-	r.sh(idle, "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do :; done")
+	busy, err := idle.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do :; done"}}, false)
+	check(t, err)
+	first := idle.Info().Idle
+	if first.Before(began.Add(time.Second)) {
+		t.Errorf("while a process runs, the sandbox is idle until %v; it is %v", first, time.Now())
+	}
+	await(t, func() bool { return idle.Info().Idle.After(first.Add(2 * time.Second)) }) // it computes
+	<-busy.Done()
 	if i := idle.Info(); i.State != fleet.Live {
 		t.Errorf("after a process that ran for %v: %+v", time.Since(began), i)
 	}

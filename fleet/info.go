@@ -14,7 +14,7 @@ type Info struct {
 	Created  time.Time
 	Expires  time.Time
 	Latest   time.Time // to which Expires can be set
-	Idle     time.Time // when it ends unless it is used; zero: it is used, or waits
+	Idle     time.Time // when it ends unless it is called, or its processes compute; zero: a call is carried out, or it waits
 	State    State
 	Position int         // in the queue, of the tenant's starts; 0: it does not wait
 	Waits    time.Time   // since when it has waited; zero: it does not wait
@@ -49,7 +49,7 @@ func (s *Sandbox) Info() Info {
 	if s.session != nil {
 		i.Tier = s.session.Tier()
 	}
-	if s.calls+s.running == 0 && (s.state == Promised || s.state == Live) {
+	if s.calls == 0 && (s.state == Promised || s.state == Live) {
 		i.Idle = s.idle.at
 	}
 	if s.err != nil {

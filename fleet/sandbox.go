@@ -64,16 +64,19 @@ type Sandbox struct {
 	err       error // why it ended; nil: as it was asked to
 }
 
-// alarm is a timer that tells when it fires.
+// alarm is a timer for a time that it knows. It may fire before.
 type alarm struct {
 	*time.Timer
 	at time.Time
 }
 
-// Reset starts the timer again.
+// lookTime is how often the processes of a sandbox are examined, which have it end later if they compute.
+const lookTime, minLook = 30 * time.Second, time.Second
+
+// Reset starts the timer again, so that it fires at the latest in d.
 func (a *alarm) Reset(d time.Duration) {
 	a.at = time.Now().UTC().Add(d)
-	a.Timer.Reset(d)
+	a.Timer.Reset(min(d, lookTime))
 }
 
 // Reasons for the end of a sandbox.
@@ -96,7 +99,7 @@ func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 	}
 	s.expires = s.Created.Add(limit)
 	s.expiry = time.AfterFunc(limit, func() { s.cancel(errExpired) })
-	s.idle = alarm{time.AfterFunc(s.idleTime(), s.expireIdle), s.Created.Add(s.idleTime())}
+	s.idle = alarm{time.AfterFunc(s.idleTime(), s.expireIdle), time.Now().UTC().Add(s.idleTime())}
 	return s
 }
 
@@ -335,10 +338,12 @@ func (s *Sandbox) expireIdle() {
 	s.mu.Lock()
 	called := s.called
 	ask := s.state == Live && s.calls == 0 && s.running > 0
+	left := time.Until(s.idle.at) // time in which it may be idle
 	s.mu.Unlock()
-	left := time.Duration(0) // time in which it may be idle
 	if ask {
-		left = s.idleTime() - quiet(s)
+		if left = s.idleTime() - quiet(s); left > 0 {
+			left = max(left, minLook)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +352,7 @@ func (s *Sandbox) expireIdle() {
 	case s.state == Queued || s.state == Starting:
 		s.idle.Reset(s.idleTime())
 	case left > 0:
-		s.idle.Reset(max(left, time.Second))
+		s.idle.Reset(left)
 	default:
 		s.cancel(errIdle)
 	}

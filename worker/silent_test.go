@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/worker"
 )
 
@@ -98,4 +101,68 @@ func TestSilentSession(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	r.checkSilent(t)
+}
+
+// TestSilentVM: in a VM, a process that computes keeps the sandbox from being idle, one that waits does not, and a VM that is stopped is reported and
+// destroyed. It is not parallel: it stops the only VM of this process.
+func TestSilentVM(t *testing.T) {
+	d, err := qemu.New(false)
+	must(t, err)
+	r := newRig(t, d, "")
+	r.options.Steps = nil
+	r.options.Settings.Silence = 12 * time.Second
+	const rest = 5 * time.Second
+	r.options.Serve = func(ctx context.Context, s *worker.Session) {
+		busy, err := begin(t, s, worker.Process{Name: "busy"}, "while :; do :; done")
+		must(t, err)
+		for range 2 * int(rest/time.Second) {
+			if quiet, err := s.Quiet(t.Context()); err != nil || quiet >= rest {
+				t.Errorf("while a process computes: quiet for %v, %v", quiet, err)
+			}
+			time.Sleep(time.Second)
+		}
+		must(t, s.Signal(t.Context(), "busy", unix.SIGKILL))
+		busy.end()
+		waits, err := begin(t, s, worker.Process{Name: "waits"}, "exec sleep 1000")
+		must(t, err)
+		for began := time.Now(); ; time.Sleep(time.Second) {
+			quiet, err := s.Quiet(t.Context())
+			must(t, err)
+			if quiet >= rest {
+				break
+			}
+			if time.Since(began) > 2*time.Minute {
+				t.Fatalf("a process that waits does something: quiet for %v", quiet)
+			}
+		}
+		must(t, unix.Kill(r.vm(t), unix.SIGSTOP))
+		if _, _, err := waits.end(); !errors.Is(err, sandbox.ErrSilent) {
+			t.Errorf("the process ended with %v", err)
+		}
+		<-ctx.Done()
+	}
+	result, err := r.run(t.Context())
+	if err != nil || !errors.Is(result.Err, sandbox.ErrSilent) || result.Status != audit.StatusInterrupted {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	r.checkSilent(t)
+}
+
+// vm returns the process of the only VM that this process has started.
+func (r *rig) vm(t *testing.T) int {
+	t.Helper()
+	var found []int
+	for _, list := range glob(t, fmt.Sprintf("/proc/%d/task/*/children", os.Getpid())) {
+		text, _ := os.ReadFile(list)
+		for _, word := range strings.Fields(string(text)) {
+			args, _ := os.ReadFile("/proc/" + word + "/cmdline")
+			if pid, err := strconv.Atoi(word); err == nil && strings.Contains(string(args), "microvm") {
+				found = append(found, pid)
+			}
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("the VMs are %v", found)
+	}
+	return found[0]
 }

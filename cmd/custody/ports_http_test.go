@@ -219,6 +219,30 @@ func TestPortsByName(t *testing.T) {
 			}
 		}
 	})
+	t.Run("listed", func(t *testing.T) {
+		ports, err := box.Ports(t.Context())
+		check(t, err)
+		page, err := url.Parse(w.page())
+		check(t, err)
+		if want := "http://" + at + ":" + page.Port() + "/"; len(ports) != 1 || ports[0].URL != want {
+			t.Errorf("the ports are %v, want %s", ports, want)
+		}
+	})
+	t.Run("preflight", func(t *testing.T) {
+		asks := []string{"Origin", "https://other.example", "Access-Control-Request-Method", "PUT"}
+		res := w.do(t, "OPTIONS", at, "/", "", asks...)
+		if text := w.read(t, res); res.StatusCode != http.StatusForbidden || !strings.Contains(text, "cross-origin") {
+			t.Errorf("%s: %s", res.Status, text)
+		}
+		for name := range res.Header {
+			if strings.HasPrefix(name, "Access-Control-") {
+				t.Errorf("the answer has %s", name)
+			}
+		}
+		if res := w.do(t, "OPTIONS", at, "/", "", append(asks, bearer...)...); res.StatusCode != http.StatusNotImplemented { // of the sandbox
+			t.Errorf("with a credential: %s", res.Status)
+		}
+	})
 	t.Run("refused", func(t *testing.T) { w.refused(t, box.ID, token) })
 	check(t, box.Destroy(t.Context()))
 	if res := w.do(t, "GET", at, "/", "", bearer...); res.StatusCode != http.StatusGone {

@@ -55,7 +55,7 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports, err := box.Ports(t.Context())
-	if err != nil || fmt.Sprint(ports) != "[{8080} {8081}]" {
+	if err != nil || fmt.Sprint(ports) != "[{8080 } {8081 }]" {
 		t.Errorf("the ports are %v, %v", ports, err)
 	}
 	web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return box.Dial(ctx, 8080) }}}

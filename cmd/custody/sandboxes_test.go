@@ -82,7 +82,10 @@ func TestSandboxes(t *testing.T) {
 			viewer := caller{t, s.page(), admin.newToken("viewer-"+name, string(access.Auditor))}
 			viewer.ask(http.StatusForbidden, "POST", "/sandboxes", client.SandboxRequest{}, nil)
 			var left client.Sandbox
-			c.ask(http.StatusCreated, "POST", "/sandboxes", client.SandboxRequest{}, &left)
+			c.ask(http.StatusCreated, "POST", "/sandboxes", client.SandboxRequest{Session: "key", Metadata: map[string]string{"task": "8"}}, &left)
+			for _, role := range access.Roles() {
+				keyOnlyFor(caller{t, s.page(), admin.newToken("role-"+string(role)+"-"+name, string(role))}, role, left.ID)
+			}
 			c.ask(http.StatusCreated, "POST", "/sandboxes/"+left.ID+"/processes", client.ProcessRequest{Argv: []string{"sleep", "1000"}}, nil)
 			s.stop() // ends the sandbox and closes the access log
 			admin.verified(left.ID)
@@ -95,6 +98,20 @@ func TestSandboxes(t *testing.T) {
 				t.Errorf("the access log has the creation: %v, the start of a process: %v", created, started)
 			}
 		})
+	}
+}
+
+// keyOnlyFor checks that a role gets the session key of a sandbox only if it can use sandboxes.
+func keyOnlyFor(c caller, role access.Role, id string) {
+	c.Helper()
+	var one client.Sandbox
+	var list struct{ Sandboxes []client.Sandbox }
+	c.ask(http.StatusOK, "GET", "/sandboxes", nil, &list)
+	c.ask(http.StatusOK, "GET", "/sandboxes/"+id, nil, &one)
+	for _, s := range append(list.Sandboxes, one) {
+		if s.ID == id && ((s.Session == "key") != role.May(access.Operator) || s.Metadata["task"] != "8") {
+			c.Errorf("the role %s gets the session %q and the metadata %v", role, s.Session, s.Metadata)
+		}
 	}
 }
 

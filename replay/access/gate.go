@@ -257,6 +257,9 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 		q.event.Tenant = forEvent(asked)
 	}
 	cred, p := g.auth.identify(q)
+	if p != nil && isPreflight(q) {
+		return credential{}, noCORS()
+	}
 	if p != nil {
 		return credential{}, p
 	}

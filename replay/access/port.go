@@ -16,6 +16,14 @@ const TokenHeader = "Custody-Token"
 // tenantHeader names the tenant of a request.
 const tenantHeader = "Custody-Tenant"
 
+// preflightHeader is in the requests that browsers make to ask whether a page may make another one (CORS). They have no credential.
+const preflightHeader = "Access-Control-Request-Method"
+
+// isPreflight reports whether a request to a port is such a question.
+func isPreflight(q *request) bool {
+	return q.rule.Port && q.Method == http.MethodOptions && q.Header.Get(preflightHeader) != ""
+}
+
 // PortHost returns the port and the sandbox that a Host header names: PORT-SANDBOX.DOMAIN, where DOMAIN is c.PortDomain.
 func (c Config) PortHost(header string) (port int, sandbox string, ok bool) {
 	host, ok := hostname(header)
@@ -32,6 +40,14 @@ func (c Config) PortHost(header string) (port int, sandbox string, ok bool) {
 		return 0, "", false
 	}
 	return port, sandbox, true
+}
+
+// PortName returns the host name of a port of a sandbox; "" if there are no such names.
+func (c Config) PortName(port int, sandbox string) string {
+	if c.PortDomain == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d-%s.%s", port, sandbox, strings.ToLower(c.PortDomain))
 }
 
 func (c Config) isPort(host string) bool {
@@ -67,6 +83,9 @@ func portView(r *http.Request) *http.Request {
 	v.Header = http.Header{}
 	if tenants := r.Header.Values(tenantHeader); len(tenants) > 0 {
 		v.Header[tenantHeader] = tenants
+	}
+	if asked := r.Header.Values(preflightHeader); len(asked) > 0 {
+		v.Header[preflightHeader] = asked
 	}
 	theirs := r.Header.Values("Authorization")
 	for _, token := range r.Header.Values(TokenHeader) {

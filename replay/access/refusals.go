@@ -15,6 +15,11 @@ func nobody() *Problem {
 		"open the link that custody serve printed, log in, or send Authorization: Bearer with a token (custody token new)")
 }
 
+func noCORS() *Problem {
+	return NewProblem(http.StatusForbidden, "cross-origin", "pages of other origins cannot make requests to a port of a sandbox: each request needs a credential, which a browser does not send to ask for permission (CORS)",
+		"make the request from a program, with a token")
+}
+
 func badCredential() *Problem {
 	return NewProblem(http.StatusUnauthorized, "credential", "the credential is not valid: it is unknown, has expired, or was withdrawn",
 		"log in again, or ask for a new token (custody token new)")

@@ -76,6 +76,8 @@ type Options struct {
 	Serves    func(tenant string) bool
 	// PortOf returns the port of a sandbox that a Host header names; nil: ports are not served by host name.
 	PortOf func(host string) (port int, sandbox string, ok bool)
+	// PortName returns the host name of a port, "" if it has none; nil: none has.
+	PortName func(port int, sandbox string) string
 	// Gate authorizes each request.
 	Gate Gate
 	// OIDC reports that browsers can log in with an OIDC issuer.
@@ -195,7 +197,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 
 		sandboxes: sandboxesHandler{fleet: o.Sandboxes, records: stateHandler{find, st, o.Now}, tenant: o.Tenant, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
-	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}}
+	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}, o.PortName}
 	return all
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ const tunnelProtocol = "custody-tcp"
 // portsHandler serves the TCP ports of sandboxes.
 type portsHandler struct {
 	sandboxes *sandboxesHandler
-	tunnels   turnstile // connections to ports
+	tunnels   turnstile                             // connections to ports
+	name      func(port int, sandbox string) string // its host name, "" if it has none; nil: none has
 }
 
 // maxTunnels bounds the connections to ports, and maxTunnelsOf those of one principal.
@@ -42,11 +44,30 @@ func (h *portsHandler) list(w http.ResponseWriter, r *request) error {
 	}
 	list := []client.Port{}
 	for _, p := range ports {
-		list = append(list, client.Port{Port: p})
+		list = append(list, client.Port{Port: p, URL: h.url(r, p, s.ID)})
 	}
 	return answer(w, struct {
 		Ports []client.Port `json:"ports"`
 	}{list})
+}
+
+// url returns the address of a port by its host name, on the port of this server that the request uses; "" if there is none.
+func (h *portsHandler) url(r *request, port int, sandbox string) string {
+	if h.name == nil {
+		return ""
+	}
+	host := h.name(port, sandbox)
+	if host == "" {
+		return ""
+	}
+	u := url.URL{Scheme: "http", Host: host, Path: "/"}
+	if r.TLS != nil {
+		u.Scheme = "https"
+	}
+	if _, own, err := net.SplitHostPort(r.Host); err == nil && own != "" {
+		u.Host = net.JoinHostPort(host, own)
+	}
+	return u.String()
 }
 
 // connect makes the connection of the request one to a port of the sandbox.

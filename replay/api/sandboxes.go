@@ -13,9 +13,12 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// sandboxOf returns the description of a sandbox.
-func sandboxOf(s *fleet.Sandbox) client.Sandbox {
+// sandboxOf returns the description of a sandbox. A role that cannot use sandboxes does not get the session key.
+func sandboxOf(s *fleet.Sandbox, role access.Role) client.Sandbox {
 	i := s.Info()
+	if !role.May(access.Operator) {
+		i.Session = ""
+	}
 	out := client.Sandbox{
 		ID: i.ID, Created: i.Created, Expires: i.Expires, Latest: i.Latest, State: string(i.State), Position: i.Position, Project: i.Project, Template: i.Template, Tier: i.Tier,
 		Caller:  i.Caller,
@@ -145,7 +148,7 @@ func (h *sandboxesHandler) create(w http.ResponseWriter, r *request) error {
 	if made {
 		status = http.StatusCreated
 	}
-	return answerWith(w, status, sandboxOf(s))
+	return answerWith(w, status, sandboxOf(s, r.who.Role))
 }
 
 // attempt returns the idempotency key of a request, which is the principal's own.
@@ -163,7 +166,7 @@ func (h *sandboxesHandler) list(w http.ResponseWriter, r *request) error {
 	}
 	list := []client.Sandbox{}
 	for _, s := range h.fleet.List(r.who.Tenant) {
-		list = append(list, sandboxOf(s))
+		list = append(list, sandboxOf(s, r.who.Role))
 	}
 	return answer(w, struct {
 		Sandboxes []client.Sandbox `json:"sandboxes"`
@@ -175,7 +178,7 @@ func (h *sandboxesHandler) one(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, sandboxOf(s))
+	return answer(w, sandboxOf(s, r.who.Role))
 }
 
 func (h *sandboxesHandler) extend(w http.ResponseWriter, r *request) error {
@@ -194,7 +197,7 @@ func (h *sandboxesHandler) extend(w http.ResponseWriter, r *request) error {
 	if _, err := s.Extend(d); err != nil {
 		return fleetProblem(err)
 	}
-	return answer(w, sandboxOf(s))
+	return answer(w, sandboxOf(s, r.who.Role))
 }
 
 func (h *sandboxesHandler) destroy(w http.ResponseWriter, r *request) error {

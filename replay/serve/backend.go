@@ -46,7 +46,7 @@ func (b *backend) open(s *service) error {
 	}
 	s.api, err = api.New(api.Options{
 		Open: b.reader, Ahead: b.ahead, Verify: b.verify, Marks: b.marks, Bundle: b.bundle, Proof: b.proof, Report: b.report, Frameworks: frameworks(),
-		Exports: s.Exports, ExportDir: s.dir, Notes: notebook{log}, Views: views.Open(b.host.Views()), Tokens: tokens, Tenant: b.host.Config().Tenant, Sandboxes: b.options.Sandboxes, Serves: b.host.Config().Serves, PortOf: s.Config.PortHost, Gate: s.gate, OIDC: s.Config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.Log,
+		Exports: s.Exports, ExportDir: s.dir, Notes: notebook{log}, Views: views.Open(b.host.Views()), Tokens: tokens, Tenant: b.host.Config().Tenant, Sandboxes: b.options.Sandboxes, Serves: b.host.Config().Serves, PortOf: s.Config.PortHost, PortName: s.Config.PortName, Gate: s.gate, OIDC: s.Config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.Log,
 	})
 	return err
 }
