@@ -161,7 +161,7 @@ func (p *Pool) take(k *kind, wait bool) (*member, *waiter, error) {
 		}
 		k.idle = k.idle[1:]
 		m.state = checked
-		p.unsettle(m) // now, since the check may take longer than keep
+		m.unsettle(p) // now, since the check may take longer than keep
 		return m, nil, nil
 	}
 	switch {
@@ -244,12 +244,12 @@ func (p *Pool) lease(m *member, holder string) *Lease {
 	}
 	now := time.Now()
 	m.state, m.holder, m.expires = leased, holder, now.Add(p.opt.TTL)
-	p.unsettle(m)
+	m.unsettle(p)
 	return &Lease{pool: p, member: m}
 }
 
 // unsettle is called when a caller gets a sandbox. It begins the time of Settle, unless it has begun. The caller holds mu.
-func (p *Pool) unsettle(m *member) {
+func (m *member) unsettle(p *Pool) {
 	if p.opt.Settle <= 0 {
 		return
 	}
