@@ -151,21 +151,30 @@ func (h *holds) record(ctx context.Context, op, reason string, at time.Time, d t
 	return err
 }
 
+const (
+	diskHold   = "the scratch disk cannot be written"
+	stallPause = time.Second // between a stall and the next attempt
+)
+
+// stalled is the notice of a stall, see vmm.VM.
+func stalled(why string) string {
+	return fmt.Sprintf("%s (%s): the sandbox is frozen until it can", diskHold, why)
+}
+
 // watchDisk holds the VM while the host has no room for its scratch disk. QEMU
 // has stopped it by itself; letting it go on repeats the write. It returns when closing is closed.
 func (h *holds) watchDisk(closing <-chan struct{}) {
-	const reason = "the scratch disk cannot be written"
 	for {
 		select {
 		case why := <-h.vm.Stalls():
-			h.add(context.Background(), reason)
-			h.notice(fmt.Sprintf("%s (%s): the sandbox is frozen until it can", reason, why))
+			h.add(context.Background(), diskHold)
+			h.notice(stalled(why))
 			select {
-			case <-time.After(time.Second):
+			case <-time.After(stallPause):
 			case <-closing:
 				return
 			}
-			if err := h.release(context.Background(), reason); err != nil {
+			if err := h.release(context.Background(), diskHold); err != nil {
 				h.notice("thaw: " + err.Error())
 			}
 		case <-closing:

@@ -26,6 +26,8 @@ type Machine struct {
 	ScratchSize int64 // bytes
 	DiskRate    int64 // bytes per second of each disk; 0: no limit
 	NetworkRate int64 // bytes per second in each direction; 0: no limit
+	// Notice, if set, is called with the reason why the guest's wake is delayed.
+	Notice func(string)
 }
 
 // Warm is a sandbox without an identity: its VM runs and its guest is awake, but it belongs to no run, and nothing is recorded. Its
@@ -53,7 +55,7 @@ type Warm struct {
 	err  error         // why; set before dead is closed
 }
 
-// wakeTimeout bounds the guest's handshake, which takes some 10 ms.
+// wakeTimeout bounds the guest's handshake, which takes some 10 ms. Time in which the host's disk is full does not count.
 const wakeTimeout = 30 * time.Second
 
 // Start starts the VM of a sandbox and wakes its guest.
@@ -83,8 +85,8 @@ func (w *Warm) wake(ctx context.Context) error {
 	} else if err := w.vm.Thaw(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
-	defer cancel()
+	limited, end := w.limitWake(ctx)
+	defer end()
 	var err error
 	if w.guest, err = channel.Connect(limited, w.vm.Channel(), channel.Wake{Scratch: w.machine.ScratchSize}, w.observe); err != nil {
 		return w.diagnose(fmt.Errorf("wake the guest: %w", err))
@@ -95,6 +97,42 @@ func (w *Warm) wake(ctx context.Context) error {
 	}
 	w.watch.Go(w.await)
 	return nil
+}
+
+// limitWake returns a context that is done after wakeTimeout, and lets the machine run again when it has stopped over a full disk. The caller
+// calls end.
+func (w *Warm) limitWake(ctx context.Context) (limited context.Context, end func()) {
+	limited, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(wakeTimeout, func() { cancel(context.DeadlineExceeded) })
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case why := <-w.vm.Stalls():
+				late.Stop()
+				if w.machine.Notice != nil {
+					w.machine.Notice(stalled(why))
+				}
+				select {
+				case <-time.After(stallPause):
+				case <-limited.Done():
+					return
+				}
+				late.Reset(wakeTimeout)
+				if err := w.vm.Thaw(limited); err != nil {
+					cancel(err)
+					return
+				}
+			case <-limited.Done():
+				return
+			}
+		}
+	})
+	return limited, func() {
+		cancel(nil)
+		watch.Wait()
+		late.Stop()
+	}
 }
 
 // observe takes an event. Before the sandbox belongs to a run nothing may be observed: such an event makes it unusable.

@@ -319,7 +319,7 @@ func (w *worker) carryOut(ctx context.Context, driver vmm.Driver) sandbox.Result
 		}
 		return sandbox.Start(ctx, sandbox.Machine{
 			ID: s.Run, Driver: driver, Image: vmm.Image{State: w.state}, CPUs: s.CPUs, Memory: s.Memory, ScratchSize: s.ScratchSize,
-			DiskRate: s.DiskRate, NetworkRate: s.NetworkRate,
+			DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, Notice: w.notice,
 		})
 	}
 	return sandbox.Run(ctx, start, parts, s, plan, func(s *sandbox.Sandbox) { w.started(ctx, s) })

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
 )
 
 // smallDisk gives the user a home on a separate disk: a tmpfs, or an ext4 in a file.
@@ -51,6 +52,12 @@ func smallDisk(t *testing.T, kind, size string) *door {
 // write.
 func (d *door) fill() {
 	d.Helper()
+	d.fillTo(0)
+}
+
+// fillTo is fill, except for some bytes.
+func (d *door) fillTo(left int64) {
+	d.Helper()
 	f, err := os.OpenFile(filepath.Join(d.home, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		if errors.Is(err, unix.ENOSPC) {
@@ -68,6 +75,11 @@ func (d *door) fill() {
 		}
 	}
 	f.Sync()
+	if info, err := f.Stat(); left > 0 && err == nil {
+		if err := f.Truncate(info.Size() - left); err != nil {
+			d.Fatal(err)
+		}
+	}
 }
 
 func (d *door) free() {
@@ -83,7 +95,7 @@ const frozen = "the sandbox is frozen until it can"
 func TestDiskFullAtStart(t *testing.T) {
 	t.Parallel()
 	for _, fresh := range []bool{true, false} {
-		d := smallDisk(t, "tmpfs", "64m")
+		d := smallDisk(t, "tmpfs", "96m")
 		if !fresh { // keys, store and what is known of KVM are there already
 			d.script(0, "true")
 		}
@@ -108,6 +120,34 @@ func TestDiskFullAtStart(t *testing.T) {
 		d.verified("last")
 		d.tidy()
 	}
+}
+
+// TestDiskNearlyFull: with little space a run works, or waits for more and reports that.
+func TestDiskNearlyFull(t *testing.T) {
+	t.Parallel()
+	d := smallDisk(t, "tmpfs", "96m")
+	d.script(0, "true")
+	d.fillTo(40 << 20)
+	cmd := d.command("run", "--", "echo", "ran")
+	var out, errs screen
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	d.start(cmd)
+	if os.Getenv("CUSTODY_TEST_TIER") == vmm.Firecracker { // which stops a machine before the disk is full
+		errs.await(t, frozen)
+		if out.String() != "" {
+			t.Errorf("it ran on a full disk: %q", out.String())
+		}
+		d.free()
+		cmd.Wait()
+	} else {
+		cmd.Wait()
+		d.free()
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 || out.String() != "ran\n" {
+		t.Fatalf("exit code %d, output %q: %s", code, out.String(), errs.String())
+	}
+	d.verified("last")
+	d.tidy()
 }
 
 // A disk that fills up while a command produces output and writes freezes the VM until there is space.
@@ -182,7 +222,7 @@ func (d *door) halted(run string) {
 func TestDiskFullAndKill(t *testing.T) {
 	t.Parallel()
 	for _, stalled := range []bool{false, true} { // killed before the disk is full, or while its VM is frozen over it
-		d := smallDisk(t, "tmpfs", "64m")
+		d := smallDisk(t, "tmpfs", "96m")
 		cmd := d.command("run", "--", "sh", "-c", "echo here; while :; do echo more; echo more > f; done")
 		var out, errs screen
 		cmd.Stdout, cmd.Stderr = &out, &errs
