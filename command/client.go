@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,14 +87,11 @@ func (cl Client) call(ctx context.Context, conn *remote.Client, path string, arg
 
 // KnownKeys returns the public keys that the service's host knows.
 func (cl Client) KnownKeys(ctx context.Context) (known host.PublicKeys, err error) {
-	var text bytes.Buffer
-	env := *cl.Env
-	env.Stdout = &text
-	cl.Env = &env
-	if err := cl.Execute(ctx, Keys{}); err != nil {
+	text, err := cl.printed(ctx, Keys{})
+	if err != nil {
 		return known, err
 	}
-	return known, decodeKeys(text.Bytes(), &known)
+	return known, decodeKeys(text, &known)
 }
 
 // screen writes what the service sends. Its calls come one after another, unless the service is compromised.

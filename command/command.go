@@ -31,7 +31,7 @@ type Command interface {
 
 // named returns an empty command to decode into, or nil if the service has no command of this path.
 func named(path string) Command {
-	for _, c := range []Command{new(Runs), new(Timeline), new(Verify), new(Keys), new(Bundle), new(Pause), new(Resume), new(SetPolicy), new(LearnPolicy), new(ProjectChange), &ProjectChange{Remove: true}} {
+	for _, c := range []Command{new(Runs), new(Timeline), new(Verify), new(Keys), new(Bundle), new(Pause), new(Resume), new(SetPolicy), new(LearnPolicy), new(ProjectChange), &ProjectChange{Remove: true}, new(Erase)} {
 		if c.Path() == path {
 			return c
 		}

@@ -78,44 +78,64 @@ func (c ProjectChange) event(tenant string) audit.Access {
 	return a
 }
 
-// permit implements own.
+// permit implements guarded.
 func (c ProjectChange) permit(uid int, key string) error {
-	switch {
-	case uid != 0:
-		return errors.New("only root changes the registered projects")
-	case c.Key != key:
-		return errors.New("this is the service of another host's state, which has another key: name the socket of the right one in " + remote.SocketEnv)
-	case !project.ValidName(c.Project):
+	if err := rootOf(uid, key, c.Key, "changes the registered projects"); err != nil {
+		return err
+	}
+	if !project.ValidName(c.Project) {
 		return fmt.Errorf("%.80q cannot be the name of a project", c.Project)
 	}
 	return nil
 }
 
+// rootOf returns an error unless the user is root and names the host's public key.
+func rootOf(uid int, key, named, does string) error {
+	switch {
+	case uid != 0:
+		return errors.New("only root " + does)
+	case named != key:
+		return errors.New("this is the service of another host's state, which has another key: name the socket of the right one in " + remote.SocketEnv)
+	}
+	return nil
+}
+
+// guarded is a command that not every user of the service can execute.
+type guarded interface {
+	// permit returns an error for a user for whom the command is neither recorded nor executed. key is the host's public key.
+	permit(uid int, key string) error
+}
+
 // own is a command that describes its own event, which is what its users want of it.
 type own interface {
-	Command
-	// permit returns an error for a user for whom the event is not recorded. key is the host's public key.
-	permit(uid int, key string) error
 	event(tenant string) audit.Access
 }
 
 // admit returns the event of a command, or an error if it is not executed for the user.
 func (s *Server) admit(c Command, uid int) (audit.Access, error) {
-	o, is := c.(own)
-	if !is {
-		return event(c, uid, s.Tenant)
+	if g, is := c.(guarded); is {
+		if err := s.guard(g, uid); err != nil {
+			return audit.Access{}, err
+		}
 	}
+	if o, is := c.(own); is {
+		return o.event(s.Tenant), nil
+	}
+	return event(c, uid, s.Tenant)
+}
+
+func (s *Server) guard(g guarded, uid int) error {
 	open := s.Open
 	if open == nil {
 		open = host.Open
 	}
 	h, err := open(s.Dir)
 	if err != nil {
-		return audit.Access{}, err
+		return err
 	}
 	key, err := h.Keys().Public()
 	if err != nil {
-		return audit.Access{}, err
+		return err
 	}
-	return o.event(s.Tenant), o.permit(uid, key)
+	return g.permit(uid, key)
 }

@@ -38,11 +38,45 @@ type Erasure struct {
 //
 // If the process dies in between, Tidy continues from the statement.
 func (es Erasures) Erase(ctx context.Context, e Erasure) error {
-	if !es.host.RunLogs().Has(e.Run) {
-		return fmt.Errorf("run %s has no log on this host: erase it on the host that recorded it", e.Run)
+	return es.erase(ctx, e.Run, e.Seq, func() error {
+		stated, err := es.State(e)
+		if err != nil {
+			return err
+		}
+		key, err := es.host.Keys().Signing()
+		if err != nil {
+			return err
+		}
+		_, err = proof.StateErasure(es.host.RunDir(e.Run), stated, key)
+		return err
+	})
+}
+
+// EraseSigned is Erase with a statement that another process with the host's key has signed, as State returned it.
+func (es Erasures) EraseSigned(ctx context.Context, signed []byte) error {
+	e, err := es.open(signed)
+	if err != nil {
+		return err
 	}
-	if wal.Locked(es.host.RunDir(e.Run)) {
-		return fmt.Errorf("run %s is live: wait for its end", e.Run)
+	return es.erase(ctx, e.Run, e.Seq, func() error {
+		f, err := es.frame(e.Run, e.Seq)
+		if err == nil && f.Leaf() != e.Leaf {
+			err = fmt.Errorf("the statement is about another record than seq %d of run %s", e.Seq, e.Run)
+		}
+		if err != nil {
+			return err
+		}
+		return proof.KeepErasure(es.host.RunDir(e.Run), e, signed)
+	})
+}
+
+// erase carries out an erasure after state has written its signed statement: from there on it is certain.
+func (es Erasures) erase(ctx context.Context, run string, seq uint64, state func() error) error {
+	if !es.host.RunLogs().Has(run) {
+		return fmt.Errorf("run %s has no log on this host: erase it on the host that recorded it", run)
+	}
+	if wal.Locked(es.host.RunDir(run)) {
+		return fmt.Errorf("run %s is live: wait for its end", run)
 	}
 	if err := es.host.ManifestLog().Served(); err != nil {
 		return err
@@ -51,35 +85,44 @@ func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(st.Close(), es.begin(e.Run, e.Seq)); err != nil {
+	if err := errors.Join(st.Close(), es.begin(run, seq)); err != nil {
 		return err
 	}
-	path := filepath.Join(es.host.RunDir(e.Run), statement.ErasureName(e.Seq))
-	if _, err := os.Stat(path); err == nil { // an earlier call wrote the statement
-		return es.carryOut(ctx, e.Run, e.Seq, lockWait)
+	if es.Stated(run, seq) { // by an earlier call
+		return es.carryOut(ctx, run, seq, lockWait)
 	}
-	if err := es.state(e); err != nil {
-		return errors.Join(err, es.end(e.Run, e.Seq))
+	if err := state(); err != nil {
+		return errors.Join(err, es.end(run, seq))
 	}
-	return es.carryOut(ctx, e.Run, e.Seq, lockWait)
+	return es.carryOut(ctx, run, seq, lockWait)
 }
 
-// state writes the signed statement: from here on the erasure is certain.
-func (es Erasures) state(e Erasure) error {
+// State returns the statement of an erasure, unsigned.
+func (es Erasures) State(e Erasure) (statement.Erasure, error) {
 	f, err := es.frame(e.Run, e.Seq)
 	if err != nil {
-		return err
+		return statement.Erasure{}, err
 	}
-	stated, err := statement.NewErasure(f, e.Reason, e.By, time.Now())
+	return statement.NewErasure(f, e.Reason, e.By, time.Now())
+}
+
+// Stated reports whether a record has a signed statement of its erasure.
+func (es Erasures) Stated(run string, seq uint64) bool {
+	_, err := os.Stat(filepath.Join(es.host.RunDir(run), statement.ErasureName(seq)))
+	return err == nil
+}
+
+// open returns the statement of an erasure that a key of this host has signed.
+func (es Erasures) open(signed []byte) (e statement.Erasure, err error) {
+	trusted, err := es.host.Keys().Trusted()
 	if err != nil {
-		return err
+		return e, err
 	}
-	key, err := es.host.Keys().Signing()
+	n, err := note.Open(signed, trusted)
 	if err != nil {
-		return err
+		return e, err
 	}
-	_, err = proof.StateErasure(es.host.RunDir(e.Run), stated, key)
-	return err
+	return statement.ParseErasure(n.Text)
 }
 
 // frame finds a record in the log.
@@ -113,15 +156,7 @@ func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait ti
 	if err != nil {
 		return err
 	}
-	trusted, err := es.host.Keys().Trusted()
-	if err != nil {
-		return err
-	}
-	n, err := note.Open(signed, trusted)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	e, err := statement.ParseErasure(n.Text)
+	e, err := es.open(signed)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

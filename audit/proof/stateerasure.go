@@ -16,10 +16,20 @@ import (
 // StateErasure signs e and durably stores the statement in the run's directory. If the same record's
 // erasure was already stated, it returns the earlier statement.
 func StateErasure(dir string, e statement.Erasure, s note.Signer) (signed []byte, err error) {
+	return keepErasure(dir, e, func() ([]byte, error) { return e.Sign(s) })
+}
+
+// KeepErasure is StateErasure with a statement that was signed elsewhere.
+func KeepErasure(dir string, e statement.Erasure, signed []byte) error {
+	_, err := keepErasure(dir, e, func() ([]byte, error) { return signed, nil })
+	return err
+}
+
+func keepErasure(dir string, e statement.Erasure, sign func() ([]byte, error)) (signed []byte, err error) {
 	path := filepath.Join(dir, statement.ErasureName(e.Seq))
 	signed, err = regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if signed, err = e.Sign(s); err != nil {
+		if signed, err = sign(); err != nil {
 			return nil, err
 		}
 		return signed, durable.ReplaceShared(path, signed, 0o600)

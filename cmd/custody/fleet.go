@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
+	"os"
 	"os/user"
 
-	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/command"
+	"github.com/custody-project/custody/service/remote"
 )
 
 type shipCmd struct {
@@ -34,19 +36,11 @@ func (c eraseCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	run, err := h.Logs().Run(a.ctx, "", c.Name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
+	erase := command.Erase{Name: c.Name, Seq: c.Seq, Reason: c.Reason, By: cmp.Or(c.By, whoAmI())}
+	if h.ManifestLog().Served() != nil {
+		return command.Client{Socket: remote.ServiceSocket(os.Getenv), Env: a.env()}.Erase(a.ctx, h, erase)
 	}
-	if c.By == "" {
-		c.By = whoAmI()
-	}
-	if err := h.Erasures().Erase(a.ctx, host.Erasure{Run: run.ID, Seq: c.Seq, Reason: c.Reason, By: c.By}); err != nil {
-		return err
-	}
-	a.Say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))
-	a.Say("copies that left this host (bundles, exports, back-ups) are not reached by this")
-	return nil
+	return erase.Execute(a.ctx, a.env())
 }
 
 func whoAmI() string {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -187,4 +189,42 @@ func logSize(t *testing.T, home string) uint64 {
 		t.Fatal(err)
 	}
 	return c.Size
+}
+
+// TestEraseServed: root erases records that the service has, with a statement that root signs. No one else can.
+func TestEraseServed(t *testing.T) {
+	t.Parallel()
+	s := separate(witnessedDoor(t))
+	const text = "a-name-that-must-go"
+	s.user.must(0, "run", "-q", "--", "echo", text)
+	run := s.admin.runs()[0].ID
+	seq := strconv.FormatUint(s.admin.records(run, "output")[0].Seq, 10)
+	erase := func(d *door, code int, seq string) string {
+		t.Helper()
+		return d.must(code, "erase", run, seq, "--reason", "request 4711", "--by", "dpo").stderr
+	}
+	s.user.contains(erase(s.user, exitFailed, seq), "root")
+	s.admin.contains(erase(s.admin, exitFailed, seq), "run the command as root")
+	s.root.contains(erase(s.root, exitFailed, "99999"), "has no record 99999")
+	s.root.contains(erase(s.root, exitFailed, "1"), "cannot be erased")
+	if got := s.admin.must(0, "timeline", run).stdout; !strings.Contains(got, text) {
+		t.Errorf("before the erasure the timeline is %s", got)
+	}
+	for range 2 { // the second finds the statement
+		s.root.contains(erase(s.root, 0, seq), "erased seq "+seq+" of run "+run)
+	}
+	for _, r := range s.admin.records(run, "output") {
+		if strconv.FormatUint(r.Seq, 10) == seq {
+			t.Errorf("record %s is still there: %+v", seq, r)
+		}
+	}
+	statements, err := filepath.Glob(filepath.Join(s.admin.home, "runs", run, "*.erasure"))
+	if err != nil || len(statements) != 1 {
+		t.Errorf("statements: %v, %v", statements, err)
+	}
+	other := newServed(t)
+	wrong := *s.root
+	wrong.env = append(slices.Clone(wrong.env), other.user.env...)
+	wrong.contains(erase(&wrong, exitFailed, seq), "another host's state")
+	s.oneLog()
 }
