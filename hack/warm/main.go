@@ -30,7 +30,7 @@ func main() {
 
 func measure(ctx context.Context, args []string) error {
 	if len(args) < 7 {
-		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN TIER N RUNSC COMMAND...")
+		return errors.New("usage: warm HOST-SOCKET PAGE TOKEN TIER N RUNSC COMMAND [ARG...]")
 	}
 	n, err := strconv.Atoi(args[4])
 	if err != nil || n < 1 {
