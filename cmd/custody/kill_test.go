@@ -99,7 +99,7 @@ func (d *door) tidy(gone ...machine) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "custody.db", "custody.db-wal", "custody.db-shm", "erasing", "host.yaml", "keys", "log", "log.checkpoints", "log.entries", "log.entries-wal", "log.entries-shm", "runs", "stamps", "templates", "trusted", "lost+found":
+		case "custody.db", "custody.db-wal", "custody.db-shm", "erasing", "host.yaml", "keys", "log", "log.checkpoints", "log.entries", "log.entries-wal", "log.entries-shm", "log.lock", "runs", "stamps", "templates", "trusted", "lost+found":
 		default:
 			d.Errorf("%s was left in the home", e.Name())
 		}
