@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +26,9 @@ var rootMayHave = map[string]*regexp.Regexp{
 	"git":          regexp.MustCompile(`^$`),
 }
 
-// privsepOnly are sockets of package privsep, the channel and the trace sink on the way to the worker, the kernel's, and those with which the
-// worker resets connections, on the way to it: no packet gets into these.
-var privsepOnly = regexp.MustCompile(`^(unix (seqpacket|stream)|netlink|inet (stream|datagram) of no address|.*, which only sends)$`)
+// privsepOnly are sockets of package privsep, the channel and the trace sink on the way to the worker, the kernel's, and on the way to the
+// worker those with which it listens, receives and resets connections. No packet gets into these; a connection that is accepted has another.
+var privsepOnly = regexp.MustCompile(`^(unix (seqpacket|stream)|netlink|inet (stream|datagram) of no address|.*, which (only sends|listens|drops all))$`)
 
 // seen are the processes that watch has seen, as lines of a table.
 type seen map[string]bool
@@ -151,9 +152,24 @@ func socketKind(fd int) string {
 		if port, any := portOf(own); port == 0 && any {
 			return "inet " + kinds[kind] + " of no address"
 		}
+		if listens, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens == 1 {
+			return "inet stream, which listens"
+		}
+		if dropsAll(fd) {
+			return "inet datagram, which drops all"
+		}
 		return "inet " + kinds[kind]
 	}
 	return fmt.Sprintf("of the family %d", domain)
+}
+
+// dropsAll reports whether a socket has a filter that drops all packets.
+func dropsAll(fd int) bool {
+	var filter [1]unix.SockFilter
+	n := uint32(len(filter)) // of instructions
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER,
+		uintptr(unsafe.Pointer(&filter)), uintptr(unsafe.Pointer(&n)), 0)
+	return errno == 0 && n == 1 && filter[0] == unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 }
 
 // portOf returns the port of an address, and whether its address is that of every device.

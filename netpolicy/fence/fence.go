@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
@@ -196,6 +197,14 @@ func (f *Fence) ListenPacket(ctx context.Context, network, address string) (net.
 		return nil, err
 	}
 	defer socket.Close()
+	return receiver(socket)
+}
+
+// receiver removes the filter of a Namespace's socket for packets.
+func receiver(socket *os.File) (net.PacketConn, error) {
+	if err := unix.SetsockoptInt(int(socket.Fd()), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+		return nil, fmt.Errorf("receive packets: %w", err)
+	}
 	return net.FilePacketConn(socket)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -182,7 +183,12 @@ func (n *Namespace) rawSocket(family, proto int) (int, error) {
 	return fd, nil
 }
 
-// Listen makes a socket inside the namespace that listens, or with a network of packets receives, at a literal address.
+// dropAll is the filter of a socket for packets until the process that receives from it removes the filter, so that no
+// packet gets into a process with privileges.
+var dropAll = unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+
+// Listen makes a socket inside the namespace that listens at a literal address. A socket for packets has a filter that
+// drops all of them; the process that receives from it removes the filter.
 func (n *Namespace) Listen(ctx context.Context, network, address string) (f *os.File, err error) {
 	err = n.space.in(func() (err error) {
 		f, err = n.listen(ctx, network, address)
@@ -194,9 +200,14 @@ func (n *Namespace) Listen(ctx context.Context, network, address string) (f *os.
 // listen sets the mark, so that packets of the socket pass the namespace's nftables. Sockets that another part of the
 // process makes in the namespace by mistake have no mark.
 func (n *Namespace) listen(ctx context.Context, network, address string) (*os.File, error) {
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+	config := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
 		var set error
-		err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(n.marks.pass)) })
+		err := c.Control(func(fd uintptr) {
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(n.marks.pass))
+			if strings.HasPrefix(network, "udp") && set == nil {
+				set = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &dropAll)
+			}
+		})
 		return errors.Join(err, set)
 	}}
 	switch network {

@@ -74,6 +74,40 @@ func TestResolverIsReachedByBothTransports(t *testing.T) {
 	}
 }
 
+// A socket for packets drops them until the process that receives from it removes the filter: none gets into a process
+// with privileges.
+func TestPacketsBeforeTheReceiver(t *testing.T) {
+	t.Parallel()
+	const resolver = "198.18.0.1:53"
+	f, _ := newFence(t, nil)
+	g := newGuest(t, f)
+	l, err := f.Listen(context.Background(), "tcp4", resolver)
+	must(t, err)
+	echo(t, l)
+	send := func(packet string) {
+		c, err := g.dial("udp", resolver)
+		must(t, err)
+		_, err = c.Write([]byte(packet))
+		must(t, errors.Join(err, c.Close()))
+	}
+	socket, err := f.own().Listen(context.Background(), "udp4", resolver)
+	must(t, err)
+	defer socket.Close()
+	send("early")
+	c, err := g.dial("tcp", resolver)
+	must(t, err)
+	defer c.Close()
+	say(t, c, "it has arrived")
+	p, err := receiver(socket)
+	must(t, err)
+	defer p.Close()
+	send("late")
+	b := make([]byte, 100)
+	if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "late" {
+		t.Errorf("the first packet is %q, %v", b[:n], err)
+	}
+}
+
 // A denied connection attempt fails immediately with an error.
 func TestDeniedAttemptFailsImmediately(t *testing.T) {
 	t.Parallel()

@@ -91,7 +91,9 @@ func (b Bind) mount() error {
 	if info.IsDir() {
 		err = os.MkdirAll(target, 0o755)
 	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
-		err = os.WriteFile(target, nil, 0o644)
+		// A file that is never open, as a process that another thread forks meanwhile would keep the descriptor, and
+		// the root directory would stay busy.
+		err = unix.Mknod(target, unix.S_IFREG|0o644, 0)
 	}
 	if err != nil {
 		return err
