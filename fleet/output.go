@@ -11,36 +11,109 @@ const kept = 1 << 20
 
 // Output is what a process has written to one stream, redacted, with offsets as in the record. It is safe for concurrent use.
 type Output struct {
+	ending <-chan struct{} // closed when the sandbox is to end: then Write does not wait
+
 	mu    sync.Mutex // guards the fields below
 	buf   []byte     // the end of the stream
 	start int64      // offset of buf
 	over  bool
 	more  chan struct{} // closed and replaced when there is more, or the stream has ended
+	holds map[*Hold]struct{}
+	moved chan struct{} // closed and replaced when a hold has moved or was released
 }
 
-func newOutput() *Output { return &Output{more: make(chan struct{})} }
+func newOutput(ending <-chan struct{}) *Output {
+	return &Output{ending: ending, more: make(chan struct{}), holds: map[*Hold]struct{}{}, moved: make(chan struct{})}
+}
 
-// Write implements io.Writer. It does not wait for readers.
+// Write implements io.Writer. It waits while the stream is more than kept ahead of a Hold, as a pipe would.
 func (o *Output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.buf = append(o.buf, b...)
-	if drop := len(o.buf) - kept; drop > 0 && len(o.buf) > 2*kept { // half of the time nothing is moved
-		o.buf = append(o.buf[:0], o.buf[drop:]...)
-		o.start += int64(drop)
+	for o.held() {
+		moved := o.moved
+		o.mu.Unlock()
+		select {
+		case <-moved:
+		case <-o.ending:
+		}
+		o.mu.Lock()
 	}
-	o.wake()
+	o.buf = append(o.buf, b...)
+	if len(o.buf) > 2*kept { // half of the time nothing is moved
+		drop := int64(len(o.buf) - kept)
+		for h := range o.holds {
+			if reached := h.offset - o.start; reached >= 0 && !o.ends() {
+				drop = min(drop, reached)
+			}
+		}
+		o.buf = append(o.buf[:0], o.buf[drop:]...)
+		o.start += drop
+	}
+	close(o.more)
+	o.more = make(chan struct{})
 	return len(b), nil
+}
+
+// held reports whether Write waits for a Hold. The caller holds mu.
+func (o *Output) held() bool {
+	for h := range o.holds {
+		if o.start+int64(len(o.buf))-h.offset > kept && !o.ends() {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *Output) ends() bool {
+	select {
+	case <-o.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Hold keeps a process from writing more than a megabyte beyond what a reader has received, until it is released or the sandbox is to end.
+type Hold struct {
+	out    *Output
+	offset int64 // guarded by out.mu
+}
+
+// Hold returns a Hold at an offset.
+func (o *Output) Hold(offset int64) *Hold {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := &Hold{o, offset}
+	o.holds[h] = struct{}{}
+	return h
+}
+
+// Move moves the hold to the offset that the reader has reached.
+func (h *Hold) Move(offset int64) {
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	h.offset = offset
+	h.out.wakeWriter()
+}
+
+// Release releases the hold.
+func (h *Hold) Release() {
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	delete(h.out.holds, h)
+	h.out.wakeWriter()
+}
+
+func (o *Output) wakeWriter() {
+	close(o.moved)
+	o.moved = make(chan struct{})
 }
 
 func (o *Output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = true
-	o.wake()
-}
-
-func (o *Output) wake() {
 	close(o.more)
 	o.more = make(chan struct{})
 }

@@ -105,7 +105,7 @@ func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (p 
 			return nil, err
 		}
 		theirs, reads = append(theirs, w), append(reads, r)
-		p.outputs[name] = newOutput()
+		p.outputs[name] = newOutput(s.ctx.Done())
 	}
 	if p.process, err = s.session.Start(ctx, c, theirs[0], theirs[1], theirs[2]); err != nil {
 		p.discard(reads)

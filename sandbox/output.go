@@ -180,6 +180,8 @@ func (p *pump) recordPiece(n int, last bool) {
 			Output: &audit.Output{Stream: p.stream, Offset: p.offset, Text: audit.Text(text)},
 		})
 		p.seq, p.err = seq, errors.Join(p.err, err)
+	} else {
+		p.quota.full.Do(func() { p.err = errors.Join(p.err, p.quota.declare(p.ctx, p.recorder)) })
 	}
 	p.offset += int64(n)
 	p.pending = append(p.pending[:0], p.pending[n:]...)
@@ -199,13 +201,16 @@ func wholeRunes(b []byte) int {
 }
 
 // quota bounds the output that a run records, so that a command that writes endlessly does not fill the
-// host's disk. Output beyond the quota is counted and
-// recorded as a gap.
+// host's disk. Output beyond the quota is counted. A gap is recorded when
+// the first is lost, and one for the rest at the end.
 type quota struct {
-	mu    sync.Mutex // guards left, lost and total
-	left  int64
-	lost  int64
-	total int64
+	full sync.Once // the first gap
+
+	mu       sync.Mutex // guards the fields below
+	left     int64
+	lost     int64
+	declared int64 // of lost
+	total    int64
 }
 
 // take counts n bytes and reports whether they are within the quota.
@@ -221,16 +226,18 @@ func (q *quota) take(n int) bool {
 	return true
 }
 
-// declare records a gap if output was lost.
+// declare records a gap if output was lost that no gap has.
 func (q *quota) declare(ctx context.Context, r Recorder) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lost == 0 {
+	lost := q.lost - q.declared
+	if lost == 0 {
 		return nil
 	}
+	q.declared = q.lost
 	_, err := r.Post(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap,
-		Gap: &audit.Gap{Stage: audit.StageOutput, What: "output", Bytes: q.lost, Cause: fmt.Sprintf("record.output allows %d bytes", q.total-q.lost+q.left)},
+		Gap: &audit.Gap{Stage: audit.StageOutput, What: "output", Bytes: lost, Cause: fmt.Sprintf("record.output allows %d bytes", q.total-q.lost+q.left)},
 	})
 	return err
 }

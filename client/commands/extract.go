@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/internal/symlink"
 )
 
 // The bounds of what is copied out of a sandbox.
@@ -104,7 +105,7 @@ func (x *extractor) entry(h *tar.Header, content io.Reader) error {
 			return err
 		})
 	case tar.TypeSymlink:
-		if within(name, h.Linkname) {
+		if symlink.StaysInside(name, h.Linkname) {
 			return x.link(name, h.Linkname)
 		}
 	}
@@ -148,26 +149,4 @@ func local(name string) bool {
 		}
 	}
 	return true
-}
-
-// within reports whether a symbolic link called name can only lead to a place in the directory that is copied. It has ".." only at the
-// beginning: behind a name it could leave the target of another link.
-func within(name, target string) bool {
-	if target == "" || len(target) > maxPath || path.IsAbs(target) || strings.IndexByte(target, 0) >= 0 {
-		return false
-	}
-	climbs, descended := 0, false
-	for part := range strings.SplitSeq(target, "/") {
-		switch part {
-		case "", ".":
-		case "..":
-			if descended {
-				return false
-			}
-			climbs++
-		default:
-			descended = true
-		}
-	}
-	return climbs <= strings.Count(name, "/")
 }

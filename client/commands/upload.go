@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/client"
+	"github.com/custody-project/custody/internal/symlink"
 )
 
 // upload copies a file or a directory of this machine. If from is a symbolic link, it is followed; those below it are not.
@@ -90,7 +91,7 @@ func (c *copier) packEntry(out *tar.Writer, from, name string, d fs.DirEntry) er
 		if h.Linkname, err = os.Readlink(name); err != nil {
 			return err
 		}
-		if h.Linkname = filepath.ToSlash(h.Linkname); within(h.Name, h.Linkname) {
+		if h.Linkname = filepath.ToSlash(h.Linkname); symlink.StaysInside(h.Name, h.Linkname) {
 			h.Typeflag = tar.TypeSymlink
 			return out.WriteHeader(h)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -115,6 +116,40 @@ func TestOutputFromRecord(t *testing.T) {
 			t.Errorf("from %d: %d of %d bytes, %v", offset, len(got), want.Len(), err)
 		}
 	}
+}
+
+// TestSlowReader: a process waits for the client that follows its output, which so receives all of it, also what the record does not have any more;
+// other processes of the sandbox continue. A client that comes too late gets an answer that says so.
+func TestSlowReader(t *testing.T) {
+	c, s := newClient(t)
+	file := filepath.Join(s.admin.dir, "chatty.yaml")
+	s.admin.write(file, "version: 1\nproject: chatty\nrecord: {output: 1MiB}\n")
+	s.admin.must(0, "project", "apply", file)
+	box, err := c.Create(t.Context(), client.SandboxRequest{Project: "chatty"})
+	check(t, err)
+	const size = 32 << 20 // more than the sockets between them hold
+	p, err := box.Start(t.Context(), client.ProcessRequest{Shell: fmt.Sprintf("printf y; read -r a; head -c %d /dev/zero | tr '\\0' y", size), Stdin: true})
+	check(t, err)
+	out := p.Output(t.Context(), client.Stdout)
+	_, err = io.ReadFull(out, make([]byte, 1)) // it follows before the process prints more
+	check(t, err)
+	check(t, p.Write(t.Context(), []byte("go\n")))
+	other, err := box.Start(t.Context(), client.ProcessRequest{Shell: "sleep 1; echo continues"})
+	check(t, err)
+	if said, err := io.ReadAll(other.Output(t.Context(), client.Stdout)); err != nil || string(said) != "continues\n" {
+		t.Errorf("another process: %q, %v", said, err)
+	}
+	if info, err := p.Info(t.Context()); err != nil || info.Ended != nil {
+		t.Errorf("the process did not wait: %+v, %v", info, err)
+	}
+	rest, err := io.ReadAll(out)
+	if err != nil || len(rest) != size || len(bytes.Trim(rest, "y")) > 0 {
+		t.Errorf("%d of %d bytes, %v", len(rest), size, err)
+	}
+	eventually(t, "gone: output that is not recorded", func() bool {
+		_, err := io.Copy(io.Discard, p.OutputFrom(t.Context(), client.Stdout, 2<<20))
+		return client.IsStatus(err, http.StatusGone) && strings.Contains(err.Error(), "record.output")
+	})
 }
 
 // TestAlteredOutput: after a restart of the service a client gets what was recorded of its sandbox, but not what was altered in the store.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/custody-project/custody/internal/symlink"
 )
 
 // Protect describes what copying out to a directory may change.
@@ -236,7 +238,7 @@ func (d *DestinationDir) Link(_ context.Context, name, target string) (p Part, e
 	if why := d.protect.Guard.Link(name); why != "" {
 		return skip("skipped: on the host, %s", why)
 	}
-	if !staysWithin(name, target) || d.leadsOut(name, target) {
+	if !symlink.StaysInside(name, target) || d.leadsOut(name, target) {
 		return skip("leads out of the directory, to %.200q; skipped", target)
 	}
 	ok, warning, err := d.directory(path.Dir(name), 0o755)

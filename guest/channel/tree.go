@@ -213,29 +213,6 @@ func clean(name string) bool {
 	return true
 }
 
-// staysWithin reports whether a symbolic link called name in a tree can only lead
-// to a place in the tree. ".." is allowed only at the beginning, and not above
-// the top: after a name it could leave the target of another link.
-func staysWithin(name, target string) bool {
-	if target == "" || len(target) > maxPath || strings.HasPrefix(target, "/") || strings.IndexByte(target, 0) >= 0 {
-		return false
-	}
-	climbs, descended := 0, false
-	for c := range strings.SplitSeq(target, "/") {
-		switch c {
-		case "", ".":
-		case "..":
-			if descended {
-				return false
-			}
-			climbs++
-		default:
-			descended = true
-		}
-	}
-	return climbs <= strings.Count(name, "/")
-}
-
 // notes collects warnings, a bounded number of them.
 type notes struct {
 	list    []string

@@ -111,10 +111,13 @@ func (a *answering) begin() {
 	}
 }
 
+// slowestOutput is how long a client may take for a piece of output, for which the process may have to wait. A slower one is dropped, and can resume.
+const slowestOutput = time.Minute
+
 // send sends a piece. An error means that the client has gone, or is too slow.
 func (a *answering) send(b []byte) error {
 	a.begin()
-	return errors.Join(deadline(a.rc, slowest), write(a, b), a.rc.Flush(), deadline(a.rc, 0))
+	return errors.Join(deadline(a.rc, slowestOutput), write(a, b), a.rc.Flush(), deadline(a.rc, 0))
 }
 
 // piecesTogether bounds the pieces of output that are looked up together.
@@ -166,6 +169,9 @@ func (h stateHandler) older(r *request, a *answering, process, stream string, of
 			return offset, err
 		}
 		next, err = a.record(m, process, stream, offset)
+	}
+	if err == nil && next == offset && !a.begun && !unknown && m.full {
+		return offset, gone(fmt.Sprintf("the output from offset %d on is not recorded: the record has as much as the project's record.output allows", offset), missing.First)
 	}
 	if err == nil && next == offset && !a.begun { // what was written in the last second can be missing
 		p := access.NewProblem(http.StatusServiceUnavailable, "output-later", fmt.Sprintf("the record has not reached offset %d", offset), fmt.Sprintf("try again, or continue at the offset %d", missing.First))

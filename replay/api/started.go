@@ -298,12 +298,15 @@ func (h *sandboxesHandler) output(w http.ResponseWriter, r *request) error {
 	defer cancel()
 	if !follow { // what there is now
 		cancel()
+		return h.pour(ctx, r, newAnswering(w), out, name, int64(offset), func(int64) {})
 	}
-	return h.pour(ctx, r, newAnswering(w), out, name, int64(offset))
+	hold := out.Hold(int64(offset))
+	defer hold.Release()
+	return h.pour(ctx, r, newAnswering(w), out, name, int64(offset), hold.Move)
 }
 
-// pour sends an output until it or ctx ends. A client resumes at the offset that it has reached.
-func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, out *fleet.Output, stream string, offset int64) error {
+// pour sends an output until it or ctx ends, and calls reached with each offset that the client has reached, from which it can resume.
+func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, out *fleet.Output, stream string, offset int64, reached func(int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -328,6 +331,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 				return nil
 			}
 			offset = next
+			reached(offset)
 			continue
 		case errors.Is(err, fleet.ErrInvalid) && !a.begun:
 			return fleetProblem(err)
@@ -340,6 +344,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 			return nil // the client has gone, or is too slow
 		}
 		offset += int64(len(b))
+		reached(offset)
 	}
 }
 

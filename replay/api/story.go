@@ -59,6 +59,7 @@ type model struct {
 	kinds    map[audit.Kind]uint64
 	policies []replay.Policy
 	doubt    *Doubt                    // nil: all records are what was signed
+	full     bool                      // no more output is recorded
 	steps    func() []replay.StepState // all of them; found out once
 }
 
@@ -172,7 +173,7 @@ func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) 
 	src := c.hubs.reader(run)
 	next := &model{kinds: map[audit.Kind]uint64{}, policies: []replay.Policy{}}
 	if m != nil {
-		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies), doubt: m.doubt}
+		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies), doubt: m.doubt, full: m.full}
 	}
 	rows := c.counted(st, next, c.markers.rows(ctx, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last})))
 	var err error
@@ -225,7 +226,7 @@ func (m *model) learn(row store.Row) {
 		return
 	}
 	m.kinds[row.Kind]++
-	if row.Observer != audit.Host || row.Kind != audit.KindRun && row.Kind != audit.KindPolicy {
+	if row.Observer != audit.Host || !slices.Contains([]audit.Kind{audit.KindRun, audit.KindPolicy, audit.KindGap}, row.Kind) {
 		return
 	}
 	var r audit.Record
@@ -235,6 +236,8 @@ func (m *model) learn(row store.Row) {
 	switch {
 	case r.Lifecycle != nil && r.Lifecycle.Phase == audit.PhaseStart:
 		m.facts = *r.Lifecycle
+	case r.Gap != nil && r.Gap.Stage == audit.StageOutput:
+		m.full = true
 	case r.Policy != nil:
 		m.policies = append(m.policies, replay.Policy{Generation: r.Policy.Generation, Digest: r.Policy.Digest, Seq: row.Seq})
 	}
