@@ -42,8 +42,7 @@ func (cl Client) Erase(ctx context.Context, h *host.Host, c Erase) error {
 	if err := json.Unmarshal(text, &stated); err != nil {
 		return fmt.Errorf("the service's statement of the erasure: %w", err)
 	}
-	named := c.Name == "last" || strings.HasPrefix(stated.Run, c.Name)
-	if late := time.Since(stated.Time).Abs(); !named || stated.Seq != c.Seq || stated.Reason != c.Reason || stated.By != c.By || late > maxErasure {
+	if !c.requests(stated, time.Now()) {
 		return errors.New("the service has another erasure signed than the requested one: it may be compromised, or its clock differs")
 	}
 	signer, err := h.Keys().Signing()
@@ -55,6 +54,12 @@ func (cl Client) Erase(ctx context.Context, h *host.Host, c Erase) error {
 	}
 	c.Name = stated.Run
 	return cl.Execute(ctx, c)
+}
+
+// requests reports whether a statement is what the command requests now.
+func (c Erase) requests(stated statement.Erasure, now time.Time) bool {
+	named := c.Name == "last" || strings.HasPrefix(stated.Run, c.Name)
+	return named && stated.Seq == c.Seq && stated.Reason == c.Reason && stated.By == c.By && now.Sub(stated.Time).Abs() <= maxErasure
 }
 
 // Path implements Command.
