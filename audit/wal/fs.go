@@ -99,13 +99,13 @@ func (Disk) ReadDir(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Lock implements FS. It retries briefly, because a process that calls Locked holds the lock for a moment.
+// Lock implements FS. It retries for a quarter of a second, because a process that calls Locked holds the lock for a moment.
 func (Disk) Lock(path string) (io.Closer, error) {
 	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	for range 5 {
+	for range 50 {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err != unix.EWOULDBLOCK {
 			break

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -90,7 +91,7 @@ func (h *machine) shipOld() error {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(h.runs, e.Name())
-		if _, err := os.Stat(filepath.Join(dir, "shipped")); err == nil || wal.Locked(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "shipped")); err == nil || wal.Locked(dir) || !begun(dir) {
 			continue
 		}
 		err := h.recover(dir)
@@ -105,6 +106,12 @@ func (h *machine) shipOld() error {
 		}
 	}
 	return nil
+}
+
+// begun reports whether anything of a run was written. If not, its process may still be creating the directory.
+func begun(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return wal.IsFile(e.Name()) })
 }
 
 func closed() <-chan struct{} {
