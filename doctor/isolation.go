@@ -19,7 +19,7 @@ func (c Checks) vault(ctx context.Context) []Finding {
 		return nil
 	}
 	f := Finding{Name: "vault", Grade: OK, Detail: os.Getenv("VAULT_ADDR")}
-	v, err := run.OpenVault(ctx, c.Host)
+	v, err := run.OpenVault(ctx, c.Host, "", nil)
 	if err == nil {
 		err = v.Close(ctx)
 	}

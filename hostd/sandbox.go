@@ -124,7 +124,7 @@ func NewRecovery(start StartWorker, signer *sealer.Signer) *Sandbox {
 // it makes the sandbox.
 func (s *Sandbox) start(ctx context.Context, handlers map[string]privsep.Handler) (err error) {
 	w := privsep.Worker{Stderr: os.Stderr, Memory: worker.Memory}
-	if w.Binds, w.Env, err = trusted(os.Getenv); err != nil {
+	if w.Binds, w.Env, err = Trusted(os.Getenv); err != nil {
 		return err
 	}
 	if s.limit, err = reach.New(); err != nil {

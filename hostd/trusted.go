@@ -17,9 +17,9 @@ import (
 // certificates are the directories in which distributions have CA certificates.
 var certificates = []string{"/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/etc/pki/tls"}
 
-// trusted returns the host's CA certificates, which the gateway needs, and the variables that name others: SSL_CERT_FILE and
+// Trusted returns the host's CA certificates, for a worker that speaks TLS, and the variables that name others: SSL_CERT_FILE and
 // SSL_CERT_DIR, with their meaning in crypto/x509.
-func trusted(getenv func(string) string) (binds []confine.Bind, env []string, err error) {
+func Trusted(getenv func(string) string) (binds []confine.Bind, env []string, err error) {
 	add := func(path string, optional bool) {
 		binds = append(binds, confine.Bind{Path: path, Flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, Optional: optional})
 	}

@@ -34,7 +34,7 @@ func TestTrusted(t *testing.T) {
 		"private":             {file: private, err: "must be readable by every user"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			binds, env, err := trusted(func(key string) string {
+			binds, env, err := Trusted(func(key string) string {
 				return map[string]string{"SSL_CERT_FILE": c.file, "SSL_CERT_DIR": c.dirs}[key]
 			})
 			if c.err != "" {

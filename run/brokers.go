@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/outside"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/secrets"
@@ -41,18 +42,25 @@ func Bindings(p project.File) []secrets.Binding {
 // Brokers are the brokers of a project's credentials.
 type Brokers struct {
 	by    map[string]secrets.Broker // by the scheme of a secret's source
-	vault *vault.Broker             // nil: no secret of the project comes from Vault
+	vault VaultLogin                // nil: no secret of the project comes from Vault
 }
 
-// OpenBrokers returns the brokers of p, whose file is at path. It logs in to Vault only if a secret comes from there.
-func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path string) (*Brokers, error) {
+// VaultLogin is a login to Vault. Close ends it.
+type VaultLogin interface {
+	secrets.Broker
+	Sweep(ctx context.Context, alive func(run string) bool) error
+	Close(ctx context.Context) error
+}
+
+// OpenBrokers returns the brokers of p for a run, whose file is at path. It logs in to Vault only if a secret comes from there.
+func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path, run string) (*Brokers, error) {
 	here := local.Broker{Caller: func() (*local.Caller, error) { return local.FindCaller(os.Getenv, path, h.Config().Commands.User) }}
 	b := &Brokers{by: map[string]secrets.Broker{"env": here, "file": here, "cmd": here}}
 	for name, s := range p.Secrets {
 		if !strings.HasPrefix(s.From, "vault:") {
 			continue
 		}
-		v, err := OpenVault(ctx, h)
+		v, err := OpenVault(ctx, h, run, vaultBindings(p))
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", name, err)
 		}
@@ -62,13 +70,22 @@ func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path string)
 	return b, nil
 }
 
-// OpenVault logs in to the Vault server that the environment names (VAULT_ADDR).
-func OpenVault(ctx context.Context, h *host.Host) (*vault.Broker, error) {
+// vaultBindings returns the secrets of p that come from Vault.
+func vaultBindings(p project.File) []secrets.Binding {
+	return slices.DeleteFunc(Bindings(p), func(b secrets.Binding) bool { return !strings.HasPrefix(b.From, "vault:") })
+}
+
+// OpenVault logs in to the Vault server that the environment names (VAULT_ADDR), for these secrets of a run. A process of root has another
+// process do that, which has no privileges.
+func OpenVault(ctx context.Context, h *host.Host, run string, bindings []secrets.Binding) (VaultLogin, error) {
 	c, err := vault.FromEnv(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
 	c.Dir = h.Leases()
+	if RequireRoot() == nil {
+		return outside.OpenVault(ctx, c, run, bindings)
+	}
 	return vault.Open(ctx, c)
 }
 
@@ -80,10 +97,13 @@ func (b *Brokers) Close(ctx context.Context) error {
 	return b.vault.Close(ctx)
 }
 
+// CheckRun is what Vault gets as the run of a credential that Try mints.
+const CheckRun = "check"
+
 // Try mints the credential of a binding, checks that it can be redacted, and revokes it. Relative sources are relative to dir.
 func (b *Brokers) Try(ctx context.Context, bind secrets.Binding, dir string) (err error) {
 	scheme, _, _ := strings.Cut(bind.From, ":")
-	g, err := b.by[scheme].Mint(ctx, secrets.Request{Run: "check", Step: "check", Bindings: []secrets.Binding{bind}, Limit: secrets.TTL, Dir: dir})
+	g, err := b.by[scheme].Mint(ctx, secrets.Request{Run: CheckRun, Step: "check", Bindings: []secrets.Binding{bind}, Limit: secrets.TTL, Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -105,7 +125,7 @@ func revokeLeft(ctx context.Context, h *host.Host) error {
 	if !some || os.Getenv("VAULT_ADDR") == "" && youngest > secrets.TTL {
 		return nil
 	}
-	v, err := OpenVault(ctx, h)
+	v, err := OpenVault(ctx, h, "", nil)
 	if err != nil {
 		return fmt.Errorf("credentials of a run that died cannot be revoked now; they expire within a minute, and the next start tries again: %w", err)
 	}

@@ -20,7 +20,7 @@ const revokeTime = 10 * time.Second
 // openBrokers opens the brokers of the run's secrets. From here on, secret values that can be read without minting are masked in messages.
 func (j *Job) openBrokers(ctx context.Context) (err error) {
 	file, dir := j.o.sources()
-	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, file); err != nil {
+	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, file, j.id); err != nil {
 		return err
 	}
 	bindings := Bindings(j.o.Project)

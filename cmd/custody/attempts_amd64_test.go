@@ -117,9 +117,9 @@ var attempts = []attempt{
 	{"connect to custody host", connects(unix.SOCK_SEQPACKET, func(g targets) string { return g.hostSocket }), "serve"},
 	{"connect to the service", connects(unix.SOCK_SEQPACKET, func(g targets) string { return g.clientSocket }), "client serve"},
 	{"connect to a unix socket without a path", connects(unix.SOCK_STREAM, func(g targets) string { return "\x00" + g.abstract }), "client stranger serve"},
-	{"connect to a port of this host", connectTCP, "client stranger serve"},
-	{"connect to a port of this host over UDP", func(t *takeover.Thread, g targets) error { return sendUDP(t, net.IPv4(127, 0, 0, 1), g.port) }, "client stranger serve"},
-	{"send to an address of this host", func(t *takeover.Thread, g targets) error { return sendUDP(t, g.address, g.port) }, "client stranger serve"},
+	{"connect to a port of this host", connectTCP, "client stranger serve outside"},
+	{"connect to a port of this host over UDP", func(t *takeover.Thread, g targets) error { return sendUDP(t, net.IPv4(127, 0, 0, 1), g.port) }, "client stranger serve outside"},
+	{"send to an address of this host", func(t *takeover.Thread, g targets) error { return sendUDP(t, g.address, g.port) }, "client stranger serve outside"},
 	{"accept connections", func(t *takeover.Thread, _ targets) error {
 		fd, err := t.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err != nil {

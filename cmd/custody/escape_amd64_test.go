@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/internal/takeover"
+	"github.com/custody-project/custody/outside"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -26,6 +27,7 @@ var refusals = []error{
 // rights are what /proc/PID/status has of each process.
 var rights = map[string][]string{
 	"worker":   {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
+	"outside":  {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
 	"serve":    {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
 	"qemu":     {"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
 	"sentry":   {"CapBnd:\t000000000008001f", "NoNewPrivs:\t1", "Seccomp:\t2"},
@@ -284,6 +286,35 @@ func TestEscapeQEMU(t *testing.T) {
 		attack(t, "qemu", machine[0], g)
 	}
 	g.pid = machine[0]
+	attack(t, "worker", worker, g)
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+}
+
+// TestEscapeOutside is TestEscape for the process that speaks to Vault for a run without the service.
+func TestEscapeOutside(t *testing.T) {
+	t.Parallel()
+	d := newGVisorDoor(t)
+	v := newVault(t)
+	v.put(t, "agents/git", "token", "git-value-0123456789")
+	d.useVault(v)
+	d.project(stepWithVault)
+	cmd := d.command("run", "-q")
+	var out screen
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	d.start(cmd)
+	out.await(t, "ready")
+	g := reach(t, d.home, filepath.Join(d.home, "runs"), cmd.Process.Pid)
+	worker, speakers := workerOf(t, cmd.Process.Pid), programsBelow(cmd.Process.Pid, outside.Arg)
+	if len(speakers) != 1 {
+		t.Fatalf("the processes that speak to Vault are %v", speakers)
+	}
+	control(t, g, worker)
+	for _, victim := range []int{cmd.Process.Pid, worker} {
+		g.pid = victim
+		attack(t, "outside", speakers[0], g)
+	}
+	g.pid = speakers[0]
 	attack(t, "worker", worker, g)
 	cmd.Process.Signal(os.Interrupt)
 	cmd.Wait()

@@ -23,6 +23,7 @@ import (
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/metrics/hostmetrics"
+	"github.com/custody-project/custody/outside"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/run/line"
@@ -151,6 +152,9 @@ const (
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == hostd.WorkerArg {
 		os.Exit(hostd.Worker())
+	}
+	if len(os.Args) == 2 && os.Args[1] == outside.Arg {
+		os.Exit(outside.Main())
 	}
 	os.Exit(execute(os.Args[1:]))
 }

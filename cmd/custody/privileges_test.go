@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/outside"
 )
 
 // What docs/threat-model.md states of the processes: the sockets that root's may have, by the name of the process.
@@ -249,4 +251,34 @@ func TestNoRootParses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("vault", func(t *testing.T) {
+		d := newGVisorDoor(t)
+		v := newVault(t)
+		v.put(t, "agents/git", "token", "git-value-0123456789")
+		d.useVault(v)
+		d.project(stepWithVault)
+		cmd := d.command("run", "-q")
+		var out, errs screen
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		d.start(cmd)
+		all := watch(t, func() {
+			out.await(t, "ready")
+			eventually(t, "seen: the process that speaks to Vault", func() bool {
+				return len(programsBelow(cmd.Process.Pid, outside.Arg)) == 1
+			})
+			time.Sleep(100 * time.Millisecond) // watch looks more often
+			cmd.Process.Signal(os.Interrupt)
+			cmd.Wait()
+		}, cmd.Process.Pid)
+		all.has(t, "custody "+outside.Arg, "custody custody-worker")
+		if left := v.custodyTokens(t); len(left) > 0 {
+			t.Errorf("tokens that are alive after the run: %v, %s", left, errs.String())
+		}
+	})
 }
+
+// stepWithVault is a project whose step has a secret of Vault until it is ended. It prints more than the redactor holds back.
+const stepWithVault = `version: 1
+secrets: {git: {from: "vault:secret/data/agents/git#token", deliver: {env: GIT_TOKEN}}}
+steps: [{name: long, run: 'test "$GIT_TOKEN" = git-value-012345""6789 && echo "ready !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!" && sleep 1000', secrets: [git]}]
+`

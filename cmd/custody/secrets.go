@@ -40,7 +40,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 	if err := run.CheckTrust(a.ctx, h, &p, path, trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept); err != nil {
 		return err
 	}
-	all, err := run.OpenBrokers(a.ctx, h, p, path)
+	all, err := run.OpenBrokers(a.ctx, h, p, path, run.CheckRun)
 	if err != nil {
 		return err
 	}

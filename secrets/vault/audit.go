@@ -27,7 +27,8 @@ const (
 // auditLog reads the log of Vault's file audit device (https://developer.hashicorp.com/vault/docs/audit/schema) and
 // reports to grants the uses of their tokens by others. It reads only while there are grants.
 type auditLog struct {
-	tail *tail // used only by read
+	place Place
+	tail  *tail // used only by read
 
 	mu        sync.Mutex // guards the fields below
 	users     int        // grants, and a probe
@@ -63,12 +64,12 @@ type watch struct {
 	last    string          // the last reported request: the log also has a line for its response
 }
 
-func openAudit(path string) (*auditLog, error) {
-	t, err := openTail(path)
+func openAudit(p Place) (*auditLog, error) {
+	t, err := openTail(p.Audit)
 	if err != nil {
 		return nil, fmt.Errorf("CUSTODY_VAULT_AUDIT: Vault's audit log: %w", err)
 	}
-	return &auditLog{tail: t, live: map[string]*watch{}}, nil
+	return &auditLog{place: p, tail: t, live: map[string]*watch{}}, nil
 }
 
 // read follows the log until ctx ends.
@@ -195,11 +196,8 @@ func (l *auditLog) isOurs(address string) bool {
 		return true
 	}
 	ip := net.ParseIP(address)
-	all, err := net.InterfaceAddrs()
-	return err == nil && slices.ContainsFunc(all, func(a net.Addr) bool {
-		n, ok := a.(*net.IPNet)
-		return ok && n.IP.Equal(ip)
-	})
+	all, err := l.place.Addresses()
+	return err == nil && slices.ContainsFunc(all, ip.Equal)
 }
 
 // learn stores the addresses of the broker's requests.

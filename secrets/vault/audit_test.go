@@ -3,6 +3,7 @@ package vault
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -164,7 +165,7 @@ func TestWrongAudit(t *testing.T) {
 // A line is checked by its contents.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	l := &auditLog{live: map[string]*watch{}, users: 1}
+	l := &auditLog{place: Here(Config{}), live: map[string]*watch{}, users: 1}
 	out := make(chan string, maxMisuse)
 	g := &grant{broker: &Broker{log: l}, misuse: out}
 	ours := g.watch(token{accessor: "ACC-OWN"}, "")
@@ -217,7 +218,7 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`ACC-GIVEN`), true)
 	f.Add([]byte("\x00"), false)
 	f.Fuzz(func(t *testing.T, text []byte, cut bool) {
-		l := &auditLog{live: map[string]*watch{}, users: 1}
+		l := &auditLog{place: Here(Config{}), live: map[string]*watch{}, users: 1}
 		out := make(chan string, maxMisuse)
 		g := &grant{broker: &Broker{log: l}, misuse: out}
 		g.watch(token{accessor: "ACC-GIVEN"}, "kv/x")
@@ -235,7 +236,7 @@ func FuzzTail(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, step uint8, rotate bool) {
 		path := filepath.Join(t.TempDir(), "log")
 		must(t, os.WriteFile(path, []byte("before\n"), 0o600))
-		tl, err := openTail(path)
+		tl, err := openTail(func(known fs.FileInfo) (*os.File, error) { return openOther(path, known) })
 		must(t, err)
 		defer tl.close()
 		var got []string
@@ -269,7 +270,7 @@ func FuzzTail(f *testing.F) {
 func TestTailLong(t *testing.T) {
 	t.Parallel()
 	path := file(t, "", 0o600)
-	tl, err := openTail(path)
+	tl, err := openTail(func(known fs.FileInfo) (*os.File, error) { return openOther(path, known) })
 	must(t, err)
 	defer tl.close()
 	must(t, os.WriteFile(path, []byte(strings.Repeat("a", 3*maxLine)+"\n"+strings.Repeat("b", maxLine)+"\nshort\n"), 0o600))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/custody-project/custody/secrets"
@@ -36,11 +35,11 @@ func open(ctx context.Context, c Config) (*Broker, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if c.Dir == "" {
-		return nil, errors.New("there is no directory for notes on live tokens at Vault")
-	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nil, err
+	if c.Place == nil {
+		if c.Dir == "" {
+			return nil, errors.New("there is no directory for notes on live tokens at Vault")
+		}
+		c.Place = Here(c)
 	}
 	cl, err := newClient(c)
 	if err != nil {
@@ -48,7 +47,7 @@ func open(ctx context.Context, c Config) (*Broker, error) {
 	}
 	b := &Broker{cfg: c, client: cl, session: newSession(cl, c)}
 	if c.Audit != "" {
-		if b.log, err = openAudit(c.Audit); err != nil {
+		if b.log, err = openAudit(c.Place); err != nil {
 			return nil, err
 		}
 	}

@@ -41,20 +41,26 @@ func newClient(c Config) (*client, error) {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     30 * time.Second,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName},
 	}
 	hc := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	cfg := &api.Config{
 		Address: c.Address, HttpClient: hc, DisableRedirects: true, // a redirect would send the token elsewhere
 		MaxRetries: 0, CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return false, nil },
 	}
-	trust := &api.TLSConfig{CACert: c.CACert, CAPath: c.CAPath, ClientCert: c.ClientCert, ClientKey: c.ClientKey, TLSServerName: c.ServerName}
-	if err := cfg.ConfigureTLS(trust); err != nil {
+	trust, err := c.place().Trust()
+	if err == nil {
+		err = trust.apply(transport.TLSClientConfig)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the certificates for Vault: %w", err)
 	}
 	v, err := api.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("the settings for Vault: %w", err)
+	}
+	if strings.HasPrefix(c.Address, unixScheme) {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.place().Dial(ctx) }
 	}
 	hc.Transport = bounded{hc.Transport}
 	v.ClearToken()

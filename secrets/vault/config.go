@@ -22,6 +22,7 @@ const (
 )
 
 const (
+	unixScheme       = "unix://"
 	defaultAddress   = "https://127.0.0.1:8200"
 	defaultTokenRole = "custody"
 	kubernetesToken  = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -50,6 +51,8 @@ type Config struct {
 	TokenRole string
 	Audit     string // Vault's file audit log, if it is on this machine; empty: misuse is not detected
 	Dir       string // for notes on live tokens at Vault; shared by all runs
+
+	Place Place `json:"-"` // nil: that of this process, see Here
 }
 
 // FromEnv reads the environment variables of Vault's own clients and of docs/vault.md. It does not set Dir.

@@ -151,12 +151,12 @@ func TestSweepMoments(t *testing.T) {
 		t.Errorf("a bad note prevents the sweep of others: %v", n)
 	}
 	g := minted(t, b, request("agent", git))
-	info, err := os.Stat(g.note.path)
+	info, err := os.Stat(filepath.Join(c.Dir, g.note.name))
 	must(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("a note has mode %o", info.Mode().Perm())
 	}
-	text, err := os.ReadFile(g.note.path)
+	text, err := os.ReadFile(filepath.Join(c.Dir, g.note.name))
 	must(t, err)
 	for _, tok := range g.all() {
 		if strings.Contains(string(text), tok.secret) || strings.Contains(string(text), canary) {

@@ -191,7 +191,7 @@ func (g *grant) revoke(ctx context.Context) error {
 	if g.revoked {
 		return nil
 	}
-	if err := g.broker.clear(ctx, g.note); err != nil {
+	if err := g.broker.clear(ctx, g.note.Note); err != nil {
 		return err
 	}
 	for _, l := range g.leases {

@@ -44,7 +44,7 @@ func tokenOf(s *api.Secret, since time.Time) (token, error) {
 	}, nil
 }
 
-// login logs in and returns the token. It reads the credentials from their files each time, because they may have been
+// login logs in and returns the token. It reads the credential from its file each time, because they may have been
 // rotated.
 func (c *client) login(ctx context.Context, cfg Config) (token, error) {
 	if cfg.Login == LoginToken {
@@ -68,16 +68,11 @@ func credentials(cfg Config) (map[string]any, error) {
 		if cfg.SecretIDFile == "" {
 			return body, nil
 		}
-		id, err := readSecret(cfg.SecretIDFile, false)
+		id, err := cfg.place().Credential()
 		body["secret_id"] = id
 		return body, err
 	}
-	path := cfg.JWTFile
-	if cfg.Login == LoginKubernetes && path == "" {
-		path = kubernetesToken
-	}
-	// Kubernetes chooses the mode of the file that it mounts into a pod.
-	jwt, err := readSecret(path, path == kubernetesToken)
+	jwt, err := cfg.place().Credential()
 	return map[string]any{"role": cfg.Role, "jwt": jwt}, err
 }
 
@@ -89,7 +84,7 @@ func (c *client) givenToken(ctx context.Context, cfg Config) (token, error) {
 	}
 	if secret == "" {
 		var err error
-		if secret, err = readSecret(cfg.TokenFile, false); err != nil {
+		if secret, err = cfg.place().Credential(); err != nil {
 			return token{}, fmt.Errorf("there is no token for Vault: set VAULT_TOKEN, or log in with vault login, or choose another method with CUSTODY_VAULT_LOGIN: %w", err)
 		}
 	}

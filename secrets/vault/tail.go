@@ -3,7 +3,7 @@ package vault
 import (
 	"bytes"
 	"context"
-	"errors"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -20,8 +20,8 @@ const (
 // tail reads the lines that are appended to a file, also after the file is renamed, and to the file that replaces it. It
 // is not safe for concurrent use.
 type tail struct {
-	path  string
-	files []*tailed // the last one is at path
+	open  func(known fs.FileInfo) (*os.File, error) // see Place.Audit
+	files []*tailed                                 // the last one is at the path
 }
 
 // tailed is one file, read up to off.
@@ -34,26 +34,15 @@ type tailed struct {
 }
 
 // openTail starts at the end of the file.
-func openTail(path string) (*tail, error) {
-	t := &tail{path: path}
-	f, err := openRegular(path)
+func openTail(open func(known fs.FileInfo) (*os.File, error)) (*tail, error) {
+	t := &tail{open: open}
+	f, err := open(nil)
 	if err != nil {
 		return nil, err
 	}
 	t.files = []*tailed{{f: f, since: time.Now()}}
 	t.skip()
 	return t, nil
-}
-
-func openRegular(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New(path + " is not a regular file")
-	}
-	return os.Open(path)
 }
 
 func (t *tail) close() {
@@ -80,15 +69,12 @@ func (t *tail) skip() {
 	}
 }
 
-// follow opens the file at path if it was replaced, and closes old ones.
+// follow opens the file at the path if it was replaced, and closes old ones.
 func (t *tail) follow() {
 	last := t.files[len(t.files)-1]
-	now, err := os.Stat(t.path)
-	if err != nil { // moved away and not replaced yet
-		return
-	}
-	if known, err := last.f.Stat(); err == nil && !os.SameFile(now, known) {
-		if f, err := openRegular(t.path); err == nil {
+	if known, err := last.f.Stat(); err == nil {
+		// An error means that it was moved away and not replaced yet.
+		if f, err := t.open(known); err == nil && f != nil {
 			t.files = append(t.files, &tailed{f: f, since: time.Now()})
 		}
 	}
