@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // tunnelProtocol is the protocol to which a connection to the service is upgraded: the bytes of a TCP connection.
@@ -27,6 +28,20 @@ func (b *Box) Ports(ctx context.Context) ([]Port, error) {
 	var list struct{ Ports []Port }
 	err := repeat(ctx, func() error { return b.client.call(ctx, http.MethodGet, b.path("ports"), nil, nil, &list, nil) })
 	return list.Ports, err
+}
+
+// PortLogin is a link with which a browser logs in to a port of a sandbox.
+type PortLogin struct {
+	URL     string    `json:"url"` // works once
+	Expires time.Time `json:"expires"`
+}
+
+// LogIn returns a link that opens HTTP of a port by its host name in a browser, as the user of the client. The login ends with the client's
+// token and with the sandbox.
+func (b *Box) LogIn(ctx context.Context, port int) (PortLogin, error) {
+	var link PortLogin
+	err := b.client.call(ctx, http.MethodPost, b.path("ports", strconv.Itoa(port), "login"), nil, nil, &link, nil)
+	return link, err
 }
 
 // Dial connects to a TCP port of the sandbox, on its loopback interface, and starts the sandbox if that is only promised. The connection has a

@@ -69,7 +69,7 @@ func newElsewhere(t *testing.T) *elsewhere {
 }
 
 // writeAuthority writes the certificate of an authority, and that of a server with its key.
-func writeAuthority(t *testing.T, dir, address string) {
+func writeAuthority(t *testing.T, dir, address string, names ...string) {
 	t.Helper()
 	template := func(name string) *x509.Certificate {
 		return &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
@@ -78,7 +78,7 @@ func writeAuthority(t *testing.T, dir, address string) {
 	check(t, err)
 	authority, server := template("test authority"), template("test server")
 	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true, x509.KeyUsageCertSign
-	server.IPAddresses = []net.IP{net.ParseIP(address)}
+	server.IPAddresses, server.DNSNames = []net.IP{net.ParseIP(address)}, names
 	root, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
 	check(t, err)
 	leaf, err := x509.CreateCertificate(rand.Reader, server, authority, &key.PublicKey, key)

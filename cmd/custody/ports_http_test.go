@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -69,6 +71,18 @@ class H(http.server.BaseHTTPRequestHandler):
         elif self.path == "/garbage":
             self.wfile.write(b"garbage\r\n\r\n")
             self.close_connection = True
+        elif self.path == "/page":
+            self.answer(b"<!doctype html><link rel=icon href=data:,><title>page</title><p>a page", [("Content-Type", "text/html"), ("Set-Cookie", "__Host-custody_port=x; Secure; Path=/"), ("Set-Cookie", "custody_port=x")])
+        elif self.path == "/worker.js":
+            self.answer(b"onfetch = e => {}", [("Content-Type", "text/javascript")])
+        elif self.path == "/endless":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            while True:
+                self.wfile.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        elif self.path == "/headers":
+            self.answer(b"", [("X-Long", "x" * 70000)])
         elif self.path == "/never":
             threading.Event().wait()
         else:
@@ -82,22 +96,46 @@ type web struct {
 	*served
 	admin *door
 	http  *http.Client
+	cert  *x509.Certificate // nil without TLS
 }
 
 // newWeb returns a client, and the sandboxes' hosts.
 func newWeb(t *testing.T, settings string) (*client.Client, *web) {
+	t.Helper()
+	return webFor(t, publicDir(t), "port_domain: sandboxes.test", settings)
+}
+
+// newSecureWeb is newWeb with TLS, below sandboxes.localhost.
+func newSecureWeb(t *testing.T) (*client.Client, *web) {
+	t.Helper()
+	dir := publicDir(t)
+	writeAuthority(t, dir, "127.0.0.1", "*.sandboxes.localhost")
+	return webFor(t, dir, fmt.Sprintf("port_domain: sandboxes.localhost, cert: %s/tls.crt, key: %[1]s/tls.key", dir), "")
+}
+
+// webFor starts a service with a section serve and further settings.
+func webFor(t *testing.T, dir, section, settings string) (*client.Client, *web) {
 	t.Helper()
 	admin := newGVisorDoor(t)
 	admin.asks = true
 	path := filepath.Join(admin.home, "host.yaml")
 	text, err := os.ReadFile(path)
 	check(t, err)
-	admin.write(path, string(text)+"serve: {port_domain: sandboxes.test, rate: {per_second: 1000, burst: 1000}}\n"+settings)
-	s := serveFor(t, admin, publicDir(t))
+	admin.write(path, string(text)+"serve: {"+section+", rate: {per_second: 1000, burst: 1000}}\n"+settings)
+	s := serveFor(t, admin, dir)
 	c, err := client.New(s.page(), admin.newToken("client", string(access.Operator)))
 	check(t, err)
 	w := &web{served: s, admin: admin}
-	w.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return w.dial(ctx, network) }}}
+	over := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return w.dial(ctx, network) }, ForceAttemptHTTP2: true}
+	if root, err := os.ReadFile(filepath.Join(dir, "ca.crt")); err == nil {
+		over.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+		over.TLSClientConfig.RootCAs.AppendCertsFromPEM(root)
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+		check(t, err)
+		w.cert = pair.Leaf
+		c.HTTP.Transport = &http.Transport{TLSClientConfig: over.TLSClientConfig.Clone(), ForceAttemptHTTP2: true}
+	}
+	w.http = &http.Client{Transport: over, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(w.http.CloseIdleConnections)
 	return c, w
 }
@@ -108,6 +146,16 @@ func (w *web) dial(ctx context.Context, network string) (net.Conn, error) {
 		return nil, err
 	}
 	return new(net.Dialer).DialContext(ctx, network, page.Host)
+}
+
+// dialTLS makes a connection for HTTP/1.1.
+func (w *web) dialTLS(ctx context.Context, host string) (net.Conn, error) {
+	conn, err := w.dial(ctx, "tcp")
+	if err != nil {
+		return nil, err
+	}
+	over := w.http.Transport.(*http.Transport).TLSClientConfig
+	return tls.Client(conn, &tls.Config{RootCAs: over.RootCAs, ServerName: host, NextProtos: []string{"http/1.1"}}), nil
 }
 
 // start starts the server in a new sandbox.
@@ -129,7 +177,11 @@ func portHost(id string) string { return "8080-" + id + ".sandboxes.test" }
 // do makes a request with headers in pairs. The caller closes the answer.
 func (w *web) do(t *testing.T, method, host, path, body string, headers ...string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+host+path, strings.NewReader(body))
+	scheme := "http"
+	if w.cert != nil {
+		scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, scheme+"://"+host+path, strings.NewReader(body))
 	check(t, err)
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])

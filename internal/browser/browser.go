@@ -4,6 +4,9 @@ package browser
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -29,6 +32,15 @@ const Program = "/usr/bin/chromium"
 // Action is a step in the browser.
 type Action = chromedp.Action[chromedp.Void]
 
+// Option is an option of the browser.
+type Option = chromedp.ExecAllocatorOption
+
+// Trust has the browser accept the certificates of a public key.
+func Trust(c *x509.Certificate) Option {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return chromedp.Flag("ignore-certificate-errors-spki-list", base64.StdEncoding.EncodeToString(sum[:]))
+}
+
 // Page is a tab of a browser of the test's own. Its methods fail the test where something does not work.
 type Page struct {
 	t testing.TB
@@ -53,11 +65,6 @@ type problems struct {
 func (p *problems) note(problem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, part := range p.allowed {
-		if strings.Contains(problem, part) {
-			return
-		}
-	}
 	p.list = append(p.list, problem)
 }
 
@@ -70,7 +77,9 @@ func (p *problems) allow(part string) {
 func (p *problems) noted() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.list)
+	return slices.DeleteFunc(slices.Clone(p.list), func(problem string) bool {
+		return slices.ContainsFunc(p.allowed, func(part string) bool { return strings.Contains(problem, part) })
+	})
 }
 
 // In returns the page as a subtest has it.
@@ -81,7 +90,7 @@ const patience = 30 * time.Second
 
 // Open starts a browser with a window of so many pixels and opens address. Until the test's end there must
 // be no warning or error on the console, and no request to another host than address's.
-func Open(t testing.TB, address string, width, height int) *Page {
+func Open(t testing.TB, address string, width, height int, more ...Option) *Page {
 	t.Helper()
 	at, err := url.Parse(address)
 	if err != nil {
@@ -93,6 +102,7 @@ func Open(t testing.TB, address string, width, height int) *Page {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(Program), chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.WindowSize(width, height), chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	options = append(options, more...)
 	browser, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, closeTab := chromedp.NewContext(browser)
 	p := &Page{t: t, tab: &tab{ctx: ctx, host: at.Host}}

@@ -23,7 +23,7 @@ type Rule struct {
 	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are checked.
 	Public bool
 	// Port: the request is one to a port of a sandbox, which its host names (Config.PortHost). The handler gets it without the credential. The query
-	// and the cookies are the sandbox's; there is no check of the origin, because no cookie is a credential.
+	// and the cookies are the sandbox's, except for PortCookie.
 	Port bool
 
 	anyTenant bool // any principal, in any tenant: for questions about oneself
@@ -75,6 +75,7 @@ func New(o Options) (*Gate, error) {
 	}
 	g.refuser = &refuser{g.journal, newLimits(failedEvery, failedBurst)}
 	g.auth.sessions.max, g.auth.sessions.idle = c.Session.Max, c.Session.Idle
+	g.auth.ports.cookies.max, g.auth.ports.cookies.idle = c.Session.Max, c.Session.Max
 	g.auth.once.lasts = o.LinkFor
 	if g.auth.local == nil {
 		g.auth.local = func(context.Context) []string { return []string{o.Tenant} }
@@ -138,6 +139,7 @@ func (g *Gate) watch(ctx context.Context) {
 		}
 		flushed = time.Now()
 		g.auth.sessions.sweep()
+		g.auth.ports.cookies.sweep()
 		if err := g.journal.flush(ctx); err != nil {
 			g.warn(fmt.Sprintf("refusals could not be recorded yet: %v", err))
 		}
@@ -185,7 +187,7 @@ func (g *Gate) Guard(route string, rule Rule, next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r, leave := g.live.enter(w, r, cred)
 		defer leave()
-		next.ServeHTTP(w, r.WithContext(cred.principal.into(r.Context())))
+		next.ServeHTTP(w, r.WithContext(cred.into(r.Context())))
 	})
 }
 
@@ -260,6 +262,9 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 	if p != nil && isPreflight(q) {
 		return credential{}, noCORS()
 	}
+	if p != nil && q.rule.Port && p.reason() == reasonNobody {
+		return credential{}, nobodyAtPort()
+	}
 	if p != nil {
 		return credential{}, p
 	}
@@ -273,7 +278,7 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 	if p := place(q, &cred, asked, given); p != nil {
 		return credential{}, p
 	}
-	return cred, g.take(cred.key)
+	return cred, g.take(cred.bucket())
 }
 
 // Host answers only requests that give a name of this server's. It is for pages that need no Guard.

@@ -74,23 +74,27 @@ func (c Config) checkPortDomain() error {
 	return nil
 }
 
-// portView returns what the gate checks of a request to a port of a sandbox: the credential, and the tenant of the header. The query, the cookies
-// and, beside TokenHeader, Authorization are for the sandbox: no cookie of a browser is a credential here. Its query is the method and the path, for
-// the access event.
+// portView returns what the gate checks of a request to a port of a sandbox: the credential, where a browser has it from, and the tenant of the
+// header. The query, the other cookies and, beside TokenHeader or PortCookie, Authorization are for the sandbox. Its query is the method and the
+// path, for the access event.
 func portView(r *http.Request) *http.Request {
 	v := r.Clone(r.Context())
 	v.URL = &url.URL{Path: r.URL.Path, RawQuery: url.Values{"method": {r.Method}, "path": {r.URL.Path}}.Encode()}
 	v.Header = http.Header{}
-	if tenants := r.Header.Values(tenantHeader); len(tenants) > 0 {
-		v.Header[tenantHeader] = tenants
+	for _, name := range []string{tenantHeader, preflightHeader, "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest", "Upgrade", workerHeader} {
+		if values := r.Header.Values(name); len(values) > 0 {
+			v.Header[name] = values
+		}
 	}
-	if asked := r.Header.Values(preflightHeader); len(asked) > 0 {
-		v.Header[preflightHeader] = asked
+	for _, c := range portCookies(r) {
+		v.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
 	}
-	theirs := r.Header.Values("Authorization")
+	theirs := slices.Clone(r.Header.Values("Authorization"))
+	if isTheirs(r) {
+		theirs = slices.DeleteFunc(theirs, func(h string) bool { return !strings.Contains(h, TokenPrefix) }) // a token there is a mistake
+	}
 	for _, token := range r.Header.Values(TokenHeader) {
 		v.Header.Add("Authorization", "Bearer "+token)
-		theirs = slices.DeleteFunc(slices.Clone(theirs), func(h string) bool { return !strings.Contains(h, TokenPrefix) }) // a token there is a mistake
 	}
 	for _, h := range theirs {
 		v.Header.Add("Authorization", h)
@@ -98,10 +102,17 @@ func portView(r *http.Request) *http.Request {
 	return v
 }
 
+func portCookies(r *http.Request) []*http.Cookie { return r.CookiesNamed(cookieName(r, PortCookie)) }
+
+// isTheirs reports whether the header Authorization is for the sandbox, because the credential is elsewhere.
+func isTheirs(r *http.Request) bool {
+	return len(r.Header.Values(TokenHeader)) > 0 || len(portCookies(r)) > 0
+}
+
 // forSandbox removes all that is Custody's from a request to a port of a sandbox.
 func forSandbox(r *http.Request) *http.Request {
 	r = r.Clone(r.Context())
-	if len(r.Header.Values(TokenHeader)) == 0 {
+	if !isTheirs(r) {
 		r.Header.Del("Authorization")
 	}
 	for name := range r.Header {
@@ -112,7 +123,7 @@ func forSandbox(r *http.Request) *http.Request {
 	var cookies []string
 	for _, line := range r.Header.Values("Cookie") {
 		for pair := range strings.SplitSeq(line, ";") {
-			if pair = strings.TrimSpace(pair); !strings.HasPrefix(strings.TrimPrefix(pair, hostPrefix), "custody_") {
+			if pair = strings.TrimSpace(pair); !OwnCookie(pair) {
 				cookies = append(cookies, pair)
 			}
 		}
@@ -122,4 +133,9 @@ func forSandbox(r *http.Request) *http.Request {
 		r.Header.Set("Cookie", strings.Join(cookies, "; "))
 	}
 	return r
+}
+
+// OwnCookie reports whether a cookie, as headers have it, is one of Custody's by its name.
+func OwnCookie(pair string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(strings.TrimSpace(pair), hostPrefix), "custody_")
 }

@@ -15,6 +15,30 @@ func nobody() *Problem {
 		"open the link that custody serve printed, log in, or send Authorization: Bearer with a token (custody token new)")
 }
 
+func nobodyAtPort() *Problem {
+	return NewProblem(http.StatusUnauthorized, reasonNobody, "the request has no credential",
+		"open a link of POST /api/v1/sandboxes/ID/ports/PORT/login in the browser; programs send Authorization: Bearer with a token")
+}
+
+func badTicket() *Problem {
+	return NewProblem(http.StatusUnauthorized, "port-ticket", "the link is not valid: it is unknown, was used before, is older than a minute, or is for another port",
+		"make another link: POST /api/v1/sandboxes/ID/ports/PORT/login")
+}
+
+func notNavigated() *Problem {
+	return NewProblem(http.StatusForbidden, "port-navigation", "the link is for a browser that opens it as a page, and it was not used",
+		"open it in a current browser, which names the purpose of its requests (Sec-Fetch-Mode, Sec-Fetch-Dest); programs send Authorization: Bearer with a token")
+}
+
+func noServiceWorker() *Problem {
+	return NewProblem(http.StatusForbidden, "service-worker", "the pages of ports of sandboxes cannot have service workers", "the page works without one, or is for programs")
+}
+
+func otherOrigin() *Problem {
+	return NewProblem(http.StatusForbidden, "origin", "a page of another origin has the browser make the request, or it does not say which page does",
+		"open the port in a current browser; programs use a token instead of a cookie")
+}
+
 func noCORS() *Problem {
 	return NewProblem(http.StatusForbidden, "cross-origin", "pages of other origins cannot make requests to a port of a sandbox: each request needs a credential, which a browser does not send to ask for permission (CORS)",
 		"make the request from a program, with a token")

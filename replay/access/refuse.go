@@ -52,13 +52,16 @@ func (f *refuser) refusePage(w http.ResponseWriter, q *request, p *Problem) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 	h.Set("Referrer-Policy", "no-referrer")
 	p.head(w)
-	page().Execute(w, p)
+	page().Execute(w, struct {
+		*Problem
+		Home bool // / is Custody's page
+	}{p, !q.rule.Port})
 }
 
 // page shows a problem to a user whose browser navigated here.
 func page() *template.Template {
 	return template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Custody: {{.Title}}</title>
-<main><h1>{{.Title}}</h1><p>{{.Detail}}.</p><p>{{.Hint}}.</p><p><a href="/">Go to the first page</a></p></main></html>
+<main><h1>{{.Title}}</h1><p>{{.Detail}}.</p><p>{{.Hint}}.</p>{{if .Home}}<p><a href="/">Go to the first page</a></p>{{end}}</main></html>
 `))
 }

@@ -107,15 +107,9 @@ func (p Principal) in(tenant string) (Principal, bool) {
 	return p, false
 }
 
-type principalKey struct{}
-
 // From returns the principal of the request. It is there behind every route that is not public. It must come from the
 // request's context, which Guard made: no other context has one.
 func From(ctx context.Context) (Principal, bool) {
-	p, ok := ctx.Value(principalKey{}).(Principal)
-	return p, ok
-}
-
-func (p Principal) into(ctx context.Context) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
+	c, ok := ctx.Value(credentialKey{}).(credential)
+	return c.principal, ok
 }

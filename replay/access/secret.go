@@ -10,8 +10,9 @@ import (
 // A secret that Custody makes is a prefix and 256 random bits in base64url (RFC 4648, section 5),
 // without padding: 43 characters.
 const (
-	TokenPrefix = "cst_" // of tokens
-	OncePrefix  = "cso_" // of one-time tokens
+	TokenPrefix  = "cst_" // of tokens
+	OncePrefix   = "cso_" // of one-time tokens
+	TicketPrefix = "csp_" // of tickets for the ports of sandboxes
 
 	secretBytes = 32
 	secretText  = 43
@@ -43,7 +44,7 @@ func isSecret(s, prefix string) bool {
 // hide returns text with what could be a secret of Custody's cut out of it: people paste
 // tokens into addresses, and the record is for others to read.
 func hide(text string) string {
-	for _, prefix := range []string{TokenPrefix, OncePrefix} {
+	for _, prefix := range []string{TokenPrefix, OncePrefix, TicketPrefix} {
 		from := 0
 		for {
 			i := strings.Index(text[from:], prefix)

@@ -10,8 +10,24 @@ import (
 // credential is what a principal was recognised by.
 type credential struct {
 	principal Principal // without tenant and role, which are a request's
-	key       string    // of its rate; the same for all sessions of one token or user
+	key       string    // the same for all sessions of one token or user
 	holds     func() bool
+	at        portAddress // the only one where it is valid; zero: the API
+}
+
+type credentialKey struct{}
+
+// into returns a context with c.
+func (c credential) into(ctx context.Context) context.Context {
+	return context.WithValue(ctx, credentialKey{}, c)
+}
+
+// bucket is the key of its rate. The page of a port cannot use up that of its user.
+func (c credential) bucket() string {
+	if c.at == (portAddress{}) {
+		return c.key
+	}
+	return "port " + c.at.port + "-" + c.at.sandbox + " " + c.key
 }
 
 // stands reports whether it is still valid.
@@ -22,6 +38,9 @@ func (c credential) stands() bool {
 
 // checkCookie requires that a change with a cookie names its origin, as browsers do.
 func checkCookie(q *request) *Problem {
+	if q.cookie && q.rule.Port {
+		return checkPortOrigin(q)
+	}
 	safe := q.Method == http.MethodGet || q.Method == http.MethodHead
 	if !q.cookie || safe || q.Header.Get("Origin") != "" || q.Header.Get("Sec-Fetch-Site") != "" {
 		return nil
@@ -33,6 +52,7 @@ func checkCookie(q *request) *Problem {
 type authenticator struct {
 	tokens   *Tokens
 	sessions sessions
+	ports    portLogins
 	issuer   *issuer // nil without OIDC
 	once     once
 	local    func(ctx context.Context) []string // the tenants of a one-time token
@@ -41,13 +61,17 @@ type authenticator struct {
 
 // identify recognises the principal by the one credential of the request.
 func (a *authenticator) identify(q *request) (credential, *Problem) {
-	bearer, cookie, problem := presented(q.Request)
+	from, name := &a.sessions, CookieName
+	if q.rule.Port {
+		from, name = &a.ports.cookies, PortCookie
+	}
+	bearer, cookie, problem := presented(q.Request, name)
 	switch {
 	case problem != nil:
 		return credential{}, problem
 	case cookie != "":
 		q.cookie = true
-		if c, ok := a.sessions.find(cookie); ok {
+		if c, ok := from.find(cookie); ok && (!q.rule.Port || c.at == portOf(q.Request)) {
 			return c, nil
 		}
 		return credential{}, badCredential()
@@ -61,10 +85,10 @@ func (a *authenticator) identify(q *request) (credential, *Problem) {
 	return credential{}, nobody()
 }
 
-// presented returns what a request has for a credential: one, or a problem.
-func presented(r *http.Request) (bearer, cookie string, _ *Problem) {
+// presented returns what a request has for a credential: one, or a problem. name is that of the cookie.
+func presented(r *http.Request, name string) (bearer, cookie string, _ *Problem) {
 	headers := r.Header.Values("Authorization")
-	cookies := r.CookiesNamed(cookieName(r, CookieName))
+	cookies := r.CookiesNamed(cookieName(r, name))
 	if len(headers)+len(cookies) > 1 {
 		return "", "", severalCredentials()
 	}

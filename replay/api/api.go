@@ -197,7 +197,7 @@ func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
 
 		sandboxes: sandboxesHandler{fleet: o.Sandboxes, records: stateHandler{find, st, o.Now}, tenant: o.Tenant, serves: o.Serves, ended: c.ended, waits: turnstile{most: maxWaits, each: maxWaitsOf}},
 	}
-	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}, o.PortName}
+	all.ports = portsHandler{&all.sandboxes, turnstile{most: maxTunnels, each: maxTunnelsOf}, o.PortName, o.Gate}
 	return all
 }
 

@@ -1,18 +1,23 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/store"
 )
 
 // Gate guards every route: it passes a request on to next, with the principal in
-// its context, or refuses it. Mount adds its own routes, for sessions. *access.Gate is one.
+// its context, or refuses it. Mount adds its own routes, for sessions. PortTicket makes links with which browsers log in
+// to ports of sandboxes, and PortLogin answers them. *access.Gate is one.
 type Gate interface {
 	Guard(route string, rule access.Rule, next http.Handler) http.Handler
 	Mount(mux *http.ServeMux)
+	PortTicket(ctx context.Context, sandbox string, port int, lives func() bool) (path string, until time.Time, err error)
+	PortLogin(w http.ResponseWriter, r *http.Request)
 }
 
 // errNobody means that the Gate passed a request on without a principal.

@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/custody-project/custody/replay/access"
@@ -57,6 +59,10 @@ func (p *portProxy) before(next http.Handler, s *Server, gate Gate) http.Handler
 		}
 		r.SetPathValue("run", sandbox)
 		r.SetPathValue("port", strconv.Itoa(port))
+		if r.URL.Path == access.PortLoginPath {
+			gate.PortLogin(w, r)
+			return
+		}
 		guarded.ServeHTTP(w, r)
 	})
 }
@@ -81,6 +87,7 @@ func (p *portProxy) serve(w http.ResponseWriter, r *request) error {
 	if err := errors.Join(client.rc.SetReadDeadline(time.Time{}), client.rc.SetWriteDeadline(time.Time{})); err != nil {
 		return err
 	}
+	body := &portBody{rc: client.rc}
 	transport := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return tunnel, nil },
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: portHeader, ResponseHeaderTimeout: portHeaderTime,
@@ -95,16 +102,37 @@ func (p *portProxy) serve(w http.ResponseWriter, r *request) error {
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) {
-			access.NewProblem(http.StatusBadGateway, "bad-answer", fmt.Sprintf("the server on port %d of the sandbox sent no answer in HTTP", port), "see the output of the process that listens there").Write(client, r)
+			problem := unanswered(err, port, body)
+			if !body.stalled.Load() {
+				problem.Write(client, r)
+			} else if deadline(client.rc, slowest) == nil { // the stalled body has ended ctx
+				problem.Write(w, r)
+			}
 		},
 	}
 	out := r.Request.WithContext(ctx)
 	if out.Body != nil && out.Body != http.NoBody {
-		out.Body = &portBody{ReadCloser: out.Body, rc: client.rc}
+		body.ReadCloser = out.Body
+		out.Body = body
 	}
 	defer deadline(client.rc, slowest) // for what ends the answer
 	proxy.ServeHTTP(client, out)
 	return nil
+}
+
+// unanswered returns the response to a request that has no answer of the sandbox.
+func unanswered(err error, port int, body *portBody) *access.Problem {
+	var timeout net.Error
+	see := "see the output of the process that listens there"
+	switch {
+	case body.stalled.Load():
+		return access.NewProblem(http.StatusRequestTimeout, "stalled", fmt.Sprintf("nothing of the request's body came for %v", portStall), "send it without such pauses")
+	case strings.Contains(err.Error(), "response headers exceeded"): // of net/http, which has no error value for it
+		return access.NewProblem(http.StatusBadGateway, "long-headers", fmt.Sprintf("the headers of the answer of port %d are longer than %d KiB", port, portHeader>>10), see)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return access.NewProblem(http.StatusGatewayTimeout, "no-answer", fmt.Sprintf("port %d of the sandbox sent no answer for %v", port, portHeaderTime), see)
+	}
+	return access.NewProblem(http.StatusBadGateway, "bad-answer", fmt.Sprintf("the server on port %d of the sandbox sent no answer in HTTP", port), see)
 }
 
 // toSandbox makes the request that the sandbox gets. It has the host name that the client used, so that redirects and checks of
@@ -146,9 +174,15 @@ func fromSandbox(res *http.Response) error {
 	} {
 		res.Header.Del(name)
 	}
-	cookies := res.Header["Set-Cookie"]
-	for i, c := range cookies {
-		cookies[i] = hostOnly(c)
+	var cookies []string
+	for _, c := range res.Header["Set-Cookie"] {
+		if !access.OwnCookie(c) {
+			cookies = append(cookies, hostOnly(c))
+		}
+	}
+	res.Header.Del("Set-Cookie")
+	if len(cookies) > 0 {
+		res.Header["Set-Cookie"] = cookies
 	}
 	return nil
 }
@@ -231,7 +265,8 @@ func (s *portSocket) Write(b []byte) (int, error) {
 // portBody is the body of a request. The client has portStall to send each part of it.
 type portBody struct {
 	io.ReadCloser
-	rc *http.ResponseController
+	rc      *http.ResponseController
+	stalled atomic.Bool // the client did not
 }
 
 // Read implements io.Reader.
@@ -240,9 +275,11 @@ func (b *portBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil { // the server reads on to notice that the client has gone
+	switch {
+	case err == io.EOF: // the server reads on to notice that the client has gone
 		b.rc.SetReadDeadline(time.Time{})
-		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded): // the deadline stays: the server would wait for the rest before it answers
+		b.stalled.Store(true)
 	}
-	return n, nil
+	return n, err
 }

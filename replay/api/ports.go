@@ -25,6 +25,7 @@ type portsHandler struct {
 	sandboxes *sandboxesHandler
 	tunnels   turnstile                             // connections to ports
 	name      func(port int, sandbox string) string // its host name, "" if it has none; nil: none has
+	gate      Gate
 }
 
 // maxTunnels bounds the connections to ports, and maxTunnelsOf those of one principal.
@@ -68,6 +69,38 @@ func (h *portsHandler) url(r *request, port int, sandbox string) string {
 		u.Host = net.JoinHostPort(host, own)
 	}
 	return u.String()
+}
+
+// login answers with a link that logs a browser in to a port.
+func (h *portsHandler) login(w http.ResponseWriter, r *request) error {
+	s, port, err := h.target(r)
+	if err != nil {
+		return err
+	}
+	if port < 1 || port > 65535 {
+		return bad("give a number, 1 to 65535", "there is no port %d", port)
+	}
+	if over(s) {
+		return fleetProblem(&fleet.Error{Kind: fleet.ErrEnded, Text: fmt.Sprintf("the sandbox %s has ended", s.ID)})
+	}
+	at := h.url(r, port, s.ID)
+	if at == "" {
+		return errNotHere("host names for ports of sandboxes")
+	}
+	if r.TLS == nil && !strings.HasSuffix(h.name(port, s.ID), ".localhost") { // only to such hosts browsers send Sec-Fetch-Site
+		return access.NewProblem(http.StatusConflict, "port-login", "browsers can log in to ports with TLS, or where serve.port_domain is below localhost", "give serve.cert and serve.key in host.yaml, or port_domain: sandboxes.localhost")
+	}
+	path, until, err := h.gate.PortTicket(r.Context(), s.ID, port, func() bool { return !over(s) })
+	if err != nil {
+		return err
+	}
+	return answerWith(w, http.StatusCreated, client.PortLogin{URL: strings.TrimSuffix(at, "/") + path, Expires: until.UTC()})
+}
+
+// over reports whether a sandbox has ended, or is about to.
+func over(s *fleet.Sandbox) bool {
+	state := s.Info().State
+	return state == fleet.Ending || state == fleet.Ended
 }
 
 // connect makes the connection of the request one to a port of the sandbox.

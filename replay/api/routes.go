@@ -42,6 +42,7 @@ var (
 	operates = may(access.Operator, "manage")
 	attends  = may(access.Operator, "view")
 	streams  = may(access.Operator, "follow")
+	logsIn   = may(access.Operator, "login")
 )
 
 // handlers are the parts of the API: each answers the routes of one resource, and holds what it needs for them.
@@ -128,6 +129,7 @@ func (h *handlers) routes() []*route {
 		{"POST", "/sandboxes/{run}/processes/{process}/signal", operates, nil, h.sandboxes.signal},
 		{"GET", "/sandboxes/{run}/ports", attends, nil, h.ports.list},
 		{"GET", "/sandboxes/{run}/ports/{port}", streams, nil, h.ports.connect},
+		{"POST", "/sandboxes/{run}/ports/{port}/login", logsIn, nil, h.ports.login},
 		{"POST", "/sandboxes/{run}/processes/{process}/resize", operates, nil, h.sandboxes.resize},
 		{"GET", "/sandboxes/{run}/files", attends, []string{"path", "link", "user"}, h.sandboxes.fileRoute(channel.FileStat)},
 		{"DELETE", "/sandboxes/{run}/files", operates, []string{"path", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileRemove)},
