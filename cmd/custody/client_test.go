@@ -119,7 +119,7 @@ func TestOutputFromRecord(t *testing.T) {
 }
 
 // TestSlowReader: a process waits for the client that follows its output, which so receives all of it, also what the record does not have any more;
-// other processes of the sandbox continue. A client that comes too late gets an answer that says so.
+// other processes of the sandbox continue. A client that comes too late gets an error.
 func TestSlowReader(t *testing.T) {
 	c, s := newClient(t)
 	file := filepath.Join(s.admin.dir, "chatty.yaml")

@@ -261,12 +261,12 @@ func TestNoRootParses(t *testing.T) {
 		var out, errs screen
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		d.start(cmd)
-		all := watch(t, func() {
+		all := seen{}
+		watch(t, func() {
 			out.await(t, "ready")
-			eventually(t, "seen: the process that speaks to Vault", func() bool {
-				return len(programsBelow(cmd.Process.Pid, outside.Arg)) == 1
-			})
-			time.Sleep(100 * time.Millisecond) // watch looks more often
+			for _, c := range below(cmd.Process.Pid) {
+				all.look(t, c)
+			}
 			cmd.Process.Signal(os.Interrupt)
 			cmd.Wait()
 		}, cmd.Process.Pid)
