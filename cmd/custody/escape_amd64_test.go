@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -287,7 +288,16 @@ func TestEscapeQEMU(t *testing.T) {
 	}
 	g.pid = machine[0]
 	attack(t, "worker", worker, g)
-	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	late := time.AfterFunc(3*time.Minute, func() {
+		t.Error("the run does not end: the processes print their goroutines")
+		for _, pid := range []int{worker, cmd.Process.Pid} {
+			unix.Kill(pid, unix.SIGQUIT)
+		}
+	})
+	defer late.Stop()
 	cmd.Wait()
 }
 
