@@ -126,6 +126,9 @@ func (e *embedded) stop() {
 		// Without it the server waits 50 ms for the consumer's open request to end.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = e.stream.DeleteStream(ctx, streamName)
+		// A goroutine of the server that first runs during its shutdown would panic if a request for information were left.
+		// The answer to this one comes after those to all others.
+		_, _ = e.stream.Stream(ctx, streamName)
 		cancel()
 	}
 	if e.conn != nil {
