@@ -1,11 +1,15 @@
 package workspace
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestExecutes(t *testing.T) {
@@ -152,4 +156,35 @@ func FuzzExecutes(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestHostileConfiguration: a configuration that makes git wait or print without end is an error.
+func TestHostileConfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		want  error
+		limit time.Duration
+		write func(included string) error
+	}{
+		"a FIFO": {errSlowGit, time.Second, func(included string) error { return unix.Mkfifo(included, 0o600) }},
+		"a large file": {errLargeConf, gitTime, func(included string) error {
+			return os.WriteFile(included, []byte("[a]\n"+strings.Repeat("b = "+strings.Repeat("c", 100)+"\n", gitOutput/100)), 0o600)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			included := filepath.Join(dir, "included")
+			git := func(args ...string) *exec.Cmd { return exec.Command("git", append([]string{"-C", dir}, args...)...) }
+			for _, args := range [][]string{{"init", "-q"}, {"config", "include.path", included}} {
+				if _, err := output(git(args...), gitTime); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.write(included); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := output(git("config", "--null", "--list"), c.limit); !errors.Is(err, c.want) {
+				t.Errorf("the error is %v, want %v", err, c.want)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Git returns a git command with these arguments, which runs as the owner of the files.
@@ -31,15 +33,15 @@ func (r *repositories) find(dir string) error {
 	}
 	r.known[dir] = nil
 	top := dir
-	if out, err := r.git("-C", dir, "rev-parse", "--show-toplevel").Output(); err == nil { // else dir is in none
+	if out, err := output(r.git("-C", dir, "rev-parse", "--show-toplevel"), gitTime); err == nil { // else dir is in none
 		top = strings.TrimSuffix(string(out), "\n")
 	}
-	out, err := r.git("-C", dir, "config", "--null", "--list").Output()
+	out, err := output(r.git("-C", dir, "config", "--null", "--list"), gitTime)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil // git is not installed
 	}
 	if err != nil {
-		return fmt.Errorf("read git's configuration of %s: %w", dir, withOutput(err))
+		return fmt.Errorf("read git's configuration of %s: %w", dir, err)
 	}
 	for _, setting := range strings.Split(string(out), "\x00") {
 		key, value, _ := strings.Cut(setting, "\n")
@@ -103,9 +105,47 @@ func (r *repositories) names(path string) bool {
 	return slices.ContainsFunc(r.hooks, func(hooks string) bool { return strings.Contains(path, "/"+hooks+"/") })
 }
 
-func withOutput(err error) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+// gitTime and gitOutput bound what a repository that a step has written can make git do: read a FIFO that is included, or print without end.
+const (
+	gitTime   = 30 * time.Second
+	gitOutput = 4 << 20 // bytes
+)
+
+var (
+	errSlowGit   = errors.New("git did not end in time: see which files the configuration includes")
+	errLargeConf = fmt.Errorf("git printed over %d bytes: make the configuration smaller", gitOutput)
+)
+
+// output runs a command for at most limit and returns what it prints.
+func output(cmd *exec.Cmd, limit time.Duration) ([]byte, error) {
+	var out, errs bounded
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
-	return err
+	late := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	switch {
+	case !late.Stop():
+		return nil, errSlowGit
+	case out.full || errs.full:
+		return nil, errLargeConf
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.text.String()))
+	}
+	return out.text.Bytes(), nil
+}
+
+// bounded keeps up to gitOutput bytes. A program that writes more gets SIGPIPE.
+type bounded struct {
+	text bytes.Buffer
+	full bool
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.full = b.full || b.text.Len()+len(p) > gitOutput; b.full {
+		return 0, errLargeConf
+	}
+	return b.text.Write(p)
 }
