@@ -24,6 +24,7 @@ import (
 // for it before it has something to add.
 type manifestLog struct {
 	host   *Host
+	web    Web           // to witnesses and the time-stamping authority
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
 	err    error
@@ -35,7 +36,7 @@ type manifestLog struct {
 
 // open starts to open the log and does not wait for it. The error is a ServedError if the log is that of a service.
 func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
-	n := &manifestLog{host: l.host, opened: make(chan struct{})}
+	n := &manifestLog{host: l.host, web: webOf(l.host), opened: make(chan struct{})}
 	key, err := l.host.Keys().Signing()
 	if err != nil {
 		return nil, err
@@ -45,12 +46,12 @@ func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
 	}
 	go func() { // close waits for it
 		defer close(n.opened)
-		n.log, n.err = l.openLog(ctx, key)
+		n.log, n.err = l.openLog(ctx, key, n.web)
 	}()
 	return n, nil
 }
 
-func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log, error) {
+func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key, web Web) (*hostlog.Log, error) {
 	keys, err := l.host.Keys().verifiers()
 	if err != nil {
 		return nil, err
@@ -59,9 +60,12 @@ func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := hostlog.Options{Dir: l.host.path("log"), Signer: key.Signer, Verifier: own, Older: keys, Warn: func(err error) { l.host.warn(err.Error()) }}
+	o := hostlog.Options{Dir: l.host.path("log"), Signer: key.Signer, Verifier: own, Older: keys, Transport: web, Warn: func(err error) { l.host.warn(err.Error()) }}
 	if o.Witnesses, err = l.host.config.Log.policy(); err != nil {
 		return nil, err
+	}
+	if o.Witnesses != nil || l.host.config.Log.Stamp != nil {
+		web.Prepare(ctx)
 	}
 	log, err := hostlog.Open(ctx, o)
 	if err == nil {
@@ -125,7 +129,7 @@ func (n *manifestLog) publish(ctx context.Context, index uint64) (checkpoint []b
 	if n.host.config.Log.Stamp == nil {
 		return checkpoint, nil
 	}
-	return checkpoint, n.host.ManifestLog().stamp(ctx, checkpoint)
+	return checkpoint, n.host.ManifestLog().stamp(ctx, checkpoint, n.web)
 }
 
 // enter enters an entry into the log, if it is not there, and waits for a checkpoint over it.
@@ -142,13 +146,13 @@ func (n *manifestLog) close(ctx context.Context) error {
 	<-n.opened
 	defer letGo(n.held)
 	if n.log == nil {
-		return nil
+		return n.web.Close()
 	}
-	return n.log.Close(ctx)
+	return errors.Join(n.log.Close(ctx), n.web.Close())
 }
 
 // stamp gets a time stamp of a checkpoint from the authority, and stores it beside the log under the checkpoint's hash.
-func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte) error {
+func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte, web Web) error {
 	path := l.stampFile(checkpoint)
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -157,7 +161,7 @@ func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte) error {
 	if err != nil {
 		return fmt.Errorf("time stamp: %w", err)
 	}
-	token, err := stamp.Client{URL: l.host.config.Log.Stamp.URL, Roots: roots}.Stamp(ctx, checkpoint)
+	token, err := stamp.Client{URL: l.host.config.Log.Stamp.URL, Roots: roots, Transport: web}.Stamp(ctx, checkpoint)
 	if err != nil {
 		return fmt.Errorf("time stamp: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"strings"
 
 	"github.com/custody-project/custody/audit/hostlog"
@@ -77,7 +76,9 @@ func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 
 // ask asks the witnesses.
 func (f *fsck) ask(ctx context.Context, r *hostlog.Reader, o FsckOptions) {
-	refusals, quorum, err := r.Ask(ctx, o.Witnesses, http.DefaultTransport)
+	web := webOf(f.host)
+	defer web.Close()
+	refusals, quorum, err := r.Ask(ctx, o.Witnesses, web)
 	if err != nil {
 		f.checked.Unasked = fmt.Errorf("the log has no checkpoint that witnesses could compare: %w", err)
 		return

@@ -33,7 +33,9 @@ func Main() int {
 // serve carries out the calls of root's process until that ends the connection.
 func serve(ctx context.Context) error {
 	b := &broker{}
-	conn, _, err := privsep.Enter(b.handlers(), 0)
+	handlers := b.handlers()
+	handlers[callRequest] = (&web{}).request
+	conn, _, err := privsep.Enter(handlers, 0)
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,7 @@ type app struct {
 	stderr io.Writer
 	store  string        // from --store
 	hostd  *hostd.Client // see privileged
+	newWeb func() host.Web
 	// command is the called command, such as "custody key rotate".
 	command string
 	*console.Messages
@@ -101,7 +102,7 @@ func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app 
 
 // env is what commands use of the process.
 func (a *app) env() *command.Env {
-	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: a.dir, OpenDir: a.opener(), Store: a.store, Replace: regular.Replace}
+	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: a.dir, OpenDir: a.opener(), NewWeb: a.newWeb, Store: a.store, Replace: regular.Replace}
 }
 
 // dir returns the directory of the host's state, which ordinary users cannot open where it is a service's.
@@ -171,6 +172,9 @@ func execute(args []string) int {
 	stdout := console.NewOutput(ctx, os.Stdout)
 	a := newApp(ctx, os.Stdin, stdout, console.NewOutput(ctx, stderr))
 	a.ctx = flock.WithNotice(ctx, a.Say)
+	if run.RequireRoot() == nil {
+		a.newWeb = func() host.Web { return outside.NewWeb() }
+	}
 	if err := console.ForbidCores(); err != nil { // most commands may hold the signing key
 		a.Complain(err)
 		return exitFailed

@@ -1,0 +1,153 @@
+package outside
+
+import (
+	"bytes"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/privsep/privseptest"
+)
+
+// newWeb returns a Web of the test's program.
+func newWeb(t *testing.T, authorities []byte) *Web {
+	t.Helper()
+	w := NewWeb()
+	w.Authorities = authorities
+	w.worker = func() (privsep.Worker, error) {
+		d, err := describe()
+		d.Binds = append(d.Binds, privseptest.Worker("").Binds...) // what the program of a test may need
+		return d, err
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// answers are a server's, by path.
+var answers = map[string]http.HandlerFunc{
+	"/echo": func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Of", r.Method+" "+r.Header.Get("X-From"))
+		w.WriteHeader(http.StatusConflict)
+		w.Write(text)
+	},
+	"/redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/echo", http.StatusFound) },
+	"/long":     func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, 3*maxBody)) },
+	"/header": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 2*maxHeader))
+	},
+	"/reset": func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
+}
+
+func newServer(t *testing.T, start func(http.Handler) *httptest.Server) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	for path, answer := range answers {
+		mux.HandleFunc(path, answer)
+	}
+	s := start(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestWeb: answers come through the process with bounded sizes, redirects are not followed, and errors name their cause.
+func TestWeb(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, httptest.NewServer)
+	w := newWeb(t, nil)
+	for path, c := range map[string]struct {
+		status int
+		length int
+		fails  string
+	}{
+		"/echo":     {http.StatusConflict, 100 << 10, ""},
+		"/redirect": {http.StatusFound, 0, ""},
+		"/long":     {http.StatusOK, maxBody, ""},
+		"/header":   {0, 0, "server response headers exceeded"},
+		"/reset":    {0, 0, "EOF"},
+	} {
+		sent := bytes.Repeat([]byte("x"), 100<<10) // more than a message
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+path, bytes.NewReader(sent))
+		must(t, err)
+		r.Header.Set("X-From", "root")
+		answer, err := w.RoundTrip(r)
+		if c.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%s: %v", path, err)
+			}
+			continue
+		}
+		must(t, err)
+		text, err := io.ReadAll(answer.Body)
+		must(t, err)
+		if answer.StatusCode != c.status || len(text) != c.length {
+			t.Errorf("%s: HTTP %d with %d bytes", path, answer.StatusCode, len(text))
+		}
+		if path == "/echo" && (answer.Header.Get("X-Of") != "POST root" || !bytes.Equal(text, sent)) {
+			t.Errorf("%s: %v", path, answer.Header)
+		}
+	}
+	s.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
+	must(t, err)
+	if _, err := w.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+// TestWebTrust: the process checks certificates, against the given authorities if there are any.
+func TestWebTrust(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, httptest.NewTLSServer)
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	for _, c := range []struct {
+		authorities []byte
+		fails       string
+	}{{nil, "certificate"}, {own, ""}, {[]byte("nonsense"), "no certificate"}} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/echo", nil)
+		must(t, err)
+		_, err = newWeb(t, c.authorities).RoundTrip(r)
+		if fmt.Sprint(err) != "<nil>" && c.fails == "" || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
+			t.Errorf("with %q: %v", c.authorities, err)
+		}
+	}
+}
+
+// TestWebClosed: a Web that was closed starts no process, and one without requests none either.
+func TestWebClosed(t *testing.T) {
+	t.Parallel()
+	w := newWeb(t, nil)
+	must(t, w.Close())
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:1/", nil)
+	must(t, err)
+	if _, err := w.RoundTrip(r); err == nil || w.process != nil {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestWebKilled: another process is started in place of one that was killed.
+func TestWebKilled(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, httptest.NewServer)
+	w := newWeb(t, nil)
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/echo", strings.NewReader("x"))
+		must(t, err)
+		answer, err := w.RoundTrip(r)
+		must(t, err)
+		if answer.StatusCode != http.StatusConflict {
+			t.Errorf("HTTP %d", answer.StatusCode)
+		}
+		must(t, w.process.Kill())
+		<-w.process.Done()
+	}
+}
