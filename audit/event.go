@@ -204,6 +204,7 @@ const (
 	FileList   FileOp = "list"
 	FilePack   FileOp = "pack"   // what is in a directory, as a tar archive
 	FileUnpack FileOp = "unpack" // of a tar archive into a directory
+	FileWatch  FileOp = "watch"  // changes of a directory were reported from now on
 )
 
 // File is one operation on a file in the guest.
@@ -236,7 +237,7 @@ type File struct {
 // Changes reports whether the operation took place and concerns the content or a name of a file.
 func (f *File) Changes() bool {
 	switch f.Op {
-	case FileChroot, FileStat, FileList, FilePack, FileUnpack: // each file that is unpacked has an event
+	case FileChroot, FileStat, FileList, FilePack, FileUnpack, FileWatch: // each file that is unpacked has an event
 		return false
 	}
 	return f.Error == ""

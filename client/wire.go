@@ -109,6 +109,15 @@ type FileList struct {
 	Next  audit.Text `json:"next,omitempty"` // the name after which there are more
 }
 
+// DirectoryChange is a change in a directory that is watched.
+type DirectoryChange struct {
+	Seq       uint64     `json:"seq"`                 // counts from 1 in each answer
+	Op        string     `json:"op"`                  // ready, create, write, remove, move or lost
+	Path      audit.Text `json:"path,omitempty"`      // relative to the directory; "." is the directory itself
+	To        audit.Text `json:"to,omitempty"`        // move: the new path
+	Directory bool       `json:"directory,omitempty"` // what it is about is one
+}
+
 // NotLive is the type of the Problem of a request that has waited long for a sandbox to become live. Nothing was done: the request can be repeated.
 const NotLive = "not-live"
 

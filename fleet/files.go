@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,9 @@ import (
 
 // maxFiles bounds the operations on files of a sandbox that are carried out at the same time.
 const maxFiles = 64
+
+// maxWatches bounds the directories of a sandbox that are watched at the same time: each has a thread in the guest.
+const maxWatches = 16
 
 // ErrBusy is the kind of an error that means that too much is being done in a sandbox.
 var ErrBusy = errors.New("busy")
@@ -43,7 +47,7 @@ func (f Files) start(ctx context.Context, c run.FileCall, pipe *os.File) (*filin
 		rest()
 		return nil, err
 	}
-	leave, err := f.enter()
+	leave, err := f.enter(c.Op)
 	if err != nil {
 		rest()
 		return nil, err
@@ -57,21 +61,27 @@ func (f Files) start(ctx context.Context, c run.FileCall, pipe *os.File) (*filin
 }
 
 // enter counts one more operation.
-func (f Files) enter() (leave func(), err error) {
+func (f Files) enter(o channel.FileOp) (leave func(), err error) {
 	s := f.sandbox
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.state != Live:
 		return nil, &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
-	case s.files >= maxFiles:
+	case o == channel.FileWatch && s.watches >= maxWatches:
+		return nil, &Error{ErrBusy, fmt.Sprintf("%d directories of the sandbox are watched, as many as can be: end one", maxWatches)}
+	case o != channel.FileWatch && s.files >= maxFiles:
 		return nil, &Error{ErrBusy, fmt.Sprintf("%d operations on files of the sandbox are being carried out, as many as can be: wait until one ends", maxFiles)}
 	}
-	s.files++
+	count := &s.files
+	if o == channel.FileWatch {
+		count = &s.watches
+	}
+	*count++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.files--
+		*count--
 	}, nil
 }
 
@@ -105,20 +115,42 @@ func (f Files) Do(ctx context.Context, c run.FileCall) (channel.FileInfo, error)
 func (f Files) List(ctx context.Context, c run.FileCall) (entries []channel.FileInfo, more bool, err error) {
 	c.Op = channel.FileList
 	res, err := f.take(ctx, c, func(r io.Reader) error {
-		for in := json.NewDecoder(r); ; {
-			var e channel.FileInfo
-			if err := in.Decode(&e); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return err
-			}
+		return eachLine(r, func(e channel.FileInfo) error {
 			if len(entries) >= c.Max {
 				return errors.New("the worker listed more than it was asked for")
 			}
 			entries = append(entries, e)
-		}
+			return nil
+		})
 	})
 	return entries, res.More, err
+}
+
+// Watch calls each with the changes of a directory until ctx ends, each returns an error, or the directory is gone. The first one is
+// channel.ChangeReady. An error can be a channel.FileError.
+func (f Files) Watch(ctx context.Context, c run.FileCall, each func(channel.FileChange) error) error {
+	c.Op = channel.FileWatch
+	_, err := f.take(ctx, c, func(r io.Reader) error { return eachLine(r, each) })
+	return err
+}
+
+// maxLine bounds a line of a worker, in bytes: it has at most two paths, each of which JSON makes six times longer.
+const maxLine = 64 << 10
+
+// eachLine calls each with the values in JSON that a worker writes, each in a line.
+func eachLine[T any](r io.Reader, each func(T) error) error {
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, maxLine)
+	for in.Scan() {
+		var v T
+		if err := json.Unmarshal(in.Bytes(), &v); err != nil {
+			return fmt.Errorf("a line of the worker: %w", err)
+		}
+		if err := each(v); err != nil {
+			return err
+		}
+	}
+	return in.Err()
 }
 
 // Read writes the content of a file to w. An error can be a channel.FileError, or that of w.
@@ -156,8 +188,8 @@ func (f Files) take(ctx context.Context, c run.FileCall, read func(io.Reader) er
 		}
 	})
 	res, err := op.end(ctx)
-	taking.Wait() // the worker has closed its end of the pipe
-	if taken != nil {
+	taking.Wait()                                  // the worker has closed its end of the pipe
+	if taken != nil && !errors.Is(err, ErrEnded) { // a worker that ends can leave half a line
 		err = taken
 	}
 	return res, err

@@ -57,7 +57,8 @@ type Sandbox struct {
 	running   int
 	calls     int // that are being carried out
 	called    int // number of calls that have begun
-	files     int // operations on files that are being carried out
+	files     int // operations on files that are being carried out, but watches
+	watches   int // of directories
 	idle      alarm
 	expires   time.Time
 	expiry    *time.Timer

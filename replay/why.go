@@ -238,6 +238,8 @@ func fileRelation(op audit.FileOp) string {
 		return "listed for"
 	case audit.FilePack:
 		return "packed for"
+	case audit.FileWatch:
+		return "watched for"
 	case audit.FileUnpack:
 		return "filled from an archive by"
 	}

@@ -27,6 +27,9 @@ func (s *Sandbox) File(ctx context.Context, c FileCall, t channel.FileTransfer) 
 	if err := s.holds.wait(ctx); err != nil {
 		return channel.FileResult{}, err
 	}
+	if c.Op == channel.FileWatch {
+		return c.watch(ctx, s, t)
+	}
 	sum := &tally{hash: sha256.New()}
 	if t.In != nil {
 		t.In = io.TeeReader(t.In, sum)
@@ -46,6 +49,31 @@ func (s *Sandbox) File(ctx context.Context, c FileCall, t channel.FileTransfer) 
 	return res, err
 }
 
+// watch watches a directory, and records the operation when it has begun or failed.
+func (c *FileCall) watch(ctx context.Context, s *Sandbox, t channel.FileTransfer) (channel.FileResult, error) {
+	begun, each := false, t.Change
+	record := func(err error) error {
+		begun = true
+		if _, recorded := s.parts.Recorder.Record(context.WithoutCancel(ctx), c.event(nil, err)); recorded != nil {
+			return fmt.Errorf("record the operation: %w", recorded)
+		}
+		return nil
+	}
+	t.Change = func(ch channel.FileChange) error {
+		if !begun {
+			if err := record(nil); err != nil {
+				return err
+			}
+		}
+		return each(ch)
+	}
+	res, err := s.guest.File(ctx, c.FileRequest, t)
+	if !begun {
+		err = errors.Join(err, record(err))
+	}
+	return res, err
+}
+
 // tally counts and hashes content.
 type tally struct {
 	hash  hash.Hash
@@ -61,7 +89,7 @@ func (t *tally) Write(b []byte) (int, error) {
 var recordedOps = map[channel.FileOp]audit.FileOp{
 	channel.FileStat: audit.FileStat, channel.FileList: audit.FileList, channel.FileRead: audit.FileRead, channel.FileWrite: audit.FileWrite,
 	channel.FileMkdir: audit.FileCreate, channel.FileRemove: audit.FileDelete, channel.FileMove: audit.FileRename,
-	channel.FilePack: audit.FilePack, channel.FileUnpack: audit.FileUnpack,
+	channel.FilePack: audit.FilePack, channel.FileUnpack: audit.FileUnpack, channel.FileWatch: audit.FileWatch,
 }
 
 // event returns the event of an operation that has ended.

@@ -85,8 +85,8 @@ func (f *filings) handlers(causes func() []error) map[string]privsep.Handler {
 }
 
 // File starts an operation on a file. pipe is the reading end of a pipe for the content of a write, and otherwise the writing end of one
-// for the content of a read, or for the entries of a directory, as channel.FileInfo in JSON. The caller can close it when File has
-// returned. ctx bounds only the start.
+// for the content of a read, for the entries of a directory, as channel.FileInfo in JSON, or for its changes, as channel.FileChange; each is
+// a line. The caller can close it when File has returned. ctx bounds only the start.
 func (s *Session) File(ctx context.Context, c sandbox.FileCall, pipe *os.File) (*Filed, error) {
 	op, err := s.run.filings.add(s)
 	if err != nil {

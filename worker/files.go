@@ -42,7 +42,7 @@ type (
 )
 
 // files are the operations on files that are being carried out in a session, in its worker. Each has a pipe for its content, or for the
-// entries of a directory in JSON.
+// entries or changes of a directory in JSON.
 type files struct {
 	processes *processes
 
@@ -140,6 +140,9 @@ func (w *fileWork) carryOut(ctx context.Context, s *sandbox.Sandbox, c sandbox.F
 	case channel.FileList:
 		out := json.NewEncoder(pipe)
 		t.Entry = func(i channel.FileInfo) error { return out.Encode(i) }
+	case channel.FileWatch:
+		out := json.NewEncoder(pipe)
+		t.Change = func(c channel.FileChange) error { return out.Encode(c) }
 	}
 	return s.File(ctx, c, t)
 }

@@ -137,6 +137,8 @@ func (f *files) do() error {
 		return f.move(string(r.Path), string(r.To))
 	case channel.FilePack:
 		return f.pack(string(r.Path))
+	case channel.FileWatch:
+		return f.watch(string(r.Path))
 	case channel.FileUnpack:
 		return f.unpack(string(r.Path))
 	default:

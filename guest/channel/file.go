@@ -22,6 +22,7 @@ const (
 	FileMove   FileOp = "move"   // gives a file another name
 	FilePack   FileOp = "pack"   // a tar archive of what is in a directory
 	FileUnpack FileOp = "unpack" // unpacks a tar archive into a directory
+	FileWatch  FileOp = "watch"  // reports the changes in a directory until the caller leaves, or the directory is gone
 )
 
 // FileRequest asks for an operation on a file.
@@ -37,7 +38,8 @@ type FileRequest struct {
 	Mode uint32 `json:",omitempty"`
 	// Exclusive makes write and move fail if the new path exists.
 	Exclusive bool `json:",omitempty"`
-	// Recursive makes mkdir also make the parents, without an error for what exists, and remove also remove what is in a directory.
+	// Recursive makes mkdir also make the parents, without an error for what exists, remove also remove what is in a directory, and watch
+	// also report changes in the directories below.
 	Recursive bool `json:",omitempty"`
 	// Link makes stat describe a symbolic link in place of what it leads to.
 	Link bool `json:",omitempty"`
@@ -99,6 +101,7 @@ const (
 	FileInvalid      FileCode = "invalid"
 	FileUser         FileCode = "user"
 	FileArchived     FileCode = "archive"
+	FileWatches      FileCode = "watches"
 	FileOther        FileCode = "other"
 )
 
@@ -121,6 +124,7 @@ var fileTexts = map[FileCode]string{
 	FileTooDeep:      "%q has too many symbolic links or is nested too deep",
 	FileInvalid:      "%q is no valid path for this operation",
 	FileUser:         "%q: the sandbox has no such user",
+	FileWatches:      "%q: there are more directories to watch than the sandbox can: watch one below",
 	FileArchived:     "the archive cannot be unpacked into %q",
 	FileOther:        "%q: the operation failed",
 }
@@ -185,7 +189,7 @@ func (r *FileRequest) Check() error {
 // opsWithContent are all operations, and those with content set.
 var opsWithContent = map[FileOp]bool{
 	FileStat: false, FileList: false, FileRead: true, FileWrite: true, FileMkdir: false, FileRemove: false, FileMove: false,
-	FilePack: true, FileUnpack: true,
+	FilePack: true, FileUnpack: true, FileWatch: false,
 }
 
 // fileReport is a message of the guest about an operation.
@@ -193,8 +197,10 @@ type fileReport struct {
 	Info    *FileInfo  `json:"info,omitempty"`    // of the file; before the content, if that is read
 	Entries []FileInfo `json:"entries,omitempty"` // of list
 	More    bool       `json:"more,omitempty"`    // list: there are others
-	Error   *FileError `json:"error,omitempty"`
-	Done    bool       `json:"done,omitempty"` // the last message
+
+	Changes []FileChange `json:"changes,omitempty"` // of watch
+	Error   *FileError   `json:"error,omitempty"`
+	Done    bool         `json:"done,omitempty"` // the last message
 }
 
 // fileControl is the host's message after all content that is to be written. Without it, nothing is written.

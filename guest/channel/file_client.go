@@ -16,6 +16,8 @@ type FileTransfer struct {
 	Out io.Writer
 	// Entry is called with each entry of a directory.
 	Entry func(FileInfo) error
+	// Change is called with each change of a directory that is watched.
+	Change func(FileChange) error
 	// Packed is called with each entry of an archive that has passed. It may be nil.
 	Packed func(Packed) error
 }
@@ -60,6 +62,7 @@ type fileCall struct {
 	ctl      net.Conn
 	data     net.Conn
 	listed   int
+	watching bool     // a change was reported
 	last     FileInfo // of the entries
 	result   FileResult
 }
@@ -174,6 +177,9 @@ func (f *fileCall) take(r *fileReport) (done bool, err error) {
 			return true, err
 		}
 		f.result.Info = *r.Info
+	}
+	if err := f.change(r.Changes); err != nil {
+		return true, err
 	}
 	f.result.More = f.result.More || r.More
 	if len(r.Entries) > 0 && f.request.Op != FileList {

@@ -18,6 +18,10 @@ type FileStreams struct {
 	Describe func(FileInfo) error
 	// List sends entries of a directory. more reports that there are others after all that were sent.
 	List func(entries []FileInfo, more bool) error
+	// Changes sends changes of a directory that is watched.
+	Changes func([]FileChange) error
+	// Left is closed when the host has left.
+	Left <-chan struct{}
 	// Abort makes the other fields return errors.
 	Abort func()
 }
@@ -103,7 +107,7 @@ func (h *fileHost) streams() FileStreams {
 			}
 		},
 		Describe: func(i FileInfo) error { return writeFrame(h.ctl, fileReport{Info: &i}, maxReport) },
-		List:     h.list,
+		List:     h.list, Changes: h.changes, Left: h.left,
 	}
 }
 

@@ -87,6 +87,7 @@ func TestSchemas(t *testing.T) {
 		replay.Why{}, replay.Finding{}, api.State{}, api.Changes{}, api.Lanes{}, replay.Proc{}, replay.Connection{}, replay.FileHistory{},
 		replay.Call{}, replay.Credential{}, replay.Piece{}, access.Token{}, access.Principal{}, access.Problem{}, proof.RecordProof{},
 		client.Sandbox{}, client.SandboxRequest{}, client.ExtendRequest{}, client.ProcessRequest{}, client.StartedProcess{}, client.SignalRequest{},
+		client.FileInfo{}, client.FileList{}, client.DirectoryChange{},
 	} {
 		gather(types, reflect.TypeOf(v))
 	}

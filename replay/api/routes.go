@@ -138,6 +138,7 @@ func (h *handlers) routes() []*route {
 		{"PUT", "/sandboxes/{run}/files/content", operates, []string{"path", "mode", "exclusive", "user"}, h.sandboxes.takeFile(channel.FileWrite)},
 		{"GET", "/sandboxes/{run}/files/archive", streams, []string{"path", "user"}, h.sandboxes.sendFile(channel.FilePack, "application/x-tar")},
 		{"PUT", "/sandboxes/{run}/files/archive", operates, []string{"path", "user"}, h.sandboxes.takeFile(channel.FileUnpack)},
+		{"GET", "/sandboxes/{run}/files/watch", streams, []string{"path", "recursive", "user"}, fileWatches{&h.sandboxes}.follow},
 		{"POST", "/sandboxes/{run}/files/directory", operates, []string{"path", "mode", "recursive", "user"}, h.sandboxes.fileRoute(channel.FileMkdir)},
 		{"POST", "/sandboxes/{run}/files/move", operates, []string{"path", "to", "exclusive", "user"}, h.sandboxes.fileRoute(channel.FileMove)},
 	}

@@ -71,6 +71,8 @@ func fileEvent(l *line, e *export.Event, f audit.File) {
 		name = "Directory listed"
 	case audit.FilePack:
 		name = "Directory packed"
+	case audit.FileWatch:
+		name = "Directory watched"
 	case audit.FileUnpack:
 		name = "Archive unpacked"
 	}

@@ -213,7 +213,7 @@ export interface FileEvent {
   proc?: string;
   pid?: number;
   parent?: string;
-  op: "create" | "write" | "read" | "rename" | "delete" | "chroot" | "stat" | "list" | "pack" | "unpack";
+  op: "create" | "write" | "read" | "rename" | "delete" | "chroot" | "stat" | "list" | "pack" | "unpack" | "watch";
   path: Text;
   to?: Text;
   source?: Text;
