@@ -70,8 +70,14 @@ func (v viewer) tampering() {
 	v.WaitTextIn(".run-head", "proof holds")
 	whole := v.evidence(v.name)
 	e := maps.Clone(whole)
-	segment := e.names(wal.SegmentSuffix)[0]
-	e[segment] = flip(e[segment], len(frames(e[segment])[0])+60)
+	segments := e.names(wal.SegmentSuffix)
+	second, at := segments[0], 0 // the record with seq 2
+	if first := frames(e[second]); len(first) > 1 {
+		at = len(first[0])
+	} else {
+		second = segments[1]
+	}
+	e[second] = flip(e[second], at+60)
 	v.put(v.name, e)
 	v.ClickText("button", "check again")
 	v.WaitTextIn("[role=alert]", "Verification fails", "Do not rely on anything on this page", "record altered: seq 2")

@@ -167,6 +167,7 @@ steps:
 			{"/RUN/", "/$RUN/"},
 		},
 		skip: []docSkip{
+			{`curl -X POST -H "Authorization: Bearer $TOKEN" https://custody.example:8443`, "needs TLS and names below a domain; TestBrowserPorts opens such links"},
 			{"curl -H", "needs names below a domain; TestPortsByName makes such requests"},
 			{`curl -sS -H "Authorization: Bearer $TOKEN" 'http://127.0.0.1:8333/api/v1/sandboxes/ID/files/archive`, "needs a sandbox; TestSandboxArchives makes such requests"},
 		},
