@@ -34,7 +34,7 @@ func Main() int {
 func serve(ctx context.Context) error {
 	b := &broker{}
 	handlers := b.handlers()
-	handlers[callRequest] = (&web{}).request
+	handlers[callRequest] = newWebProcess().request
 	conn, _, err := privsep.Enter(handlers, 0)
 	if err != nil {
 		return err

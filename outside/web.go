@@ -3,8 +3,6 @@ package outside
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -32,11 +30,6 @@ type (
 		Header      http.Header
 		Within      time.Duration
 	}
-	// payload is what a message has no room for.
-	payload struct {
-		Body        []byte
-		Authorities []byte // in PEM; none: those of the system
-	}
 	response struct {
 		Status int
 		Header http.Header
@@ -47,9 +40,6 @@ type (
 //
 //	waiting --RoundTrip--> started --Close--> closed
 type Web struct {
-	// Authorities are the certificates, in PEM, that attest servers; none: those of the system.
-	Authorities []byte
-
 	worker func() (privsep.Worker, error) // describes the process
 
 	mu      sync.Mutex // guards the fields below
@@ -107,7 +97,7 @@ func (w *Web) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := privsep.Memory("request", payload{body, w.Authorities})
+	f, err := privsep.Memory("request", body)
 	if err != nil {
 		return nil, err
 	}
@@ -147,37 +137,13 @@ func (w *Web) Close() error {
 }
 
 // web makes the requests in the process. It is safe for concurrent use.
-type web struct {
-	mu         sync.Mutex                 // guards transports
-	transports map[string]*http.Transport // by authorities
-}
+type web struct{ client http.Client }
 
-// maxTransports bounds the sets of authorities that one process uses.
-const maxTransports = 16
-
-func (w *web) transport(authorities []byte) (*http.Transport, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if t := w.transports[string(authorities)]; t != nil {
-		return t, nil
-	}
-	if len(w.transports) >= maxTransports {
-		return nil, errors.New("too many sets of authorities")
-	}
+// newWebProcess returns a web that follows no redirects and trusts the authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR.
+func newWebProcess() *web {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = maxHeader
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	if len(authorities) > 0 {
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(authorities) {
-			return nil, errors.New("there is no certificate of an authority in PEM")
-		}
-	}
-	if w.transports == nil {
-		w.transports = map[string]*http.Transport{}
-	}
-	w.transports[string(authorities)] = t
-	return t, nil
+	return &web{http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // request makes a request. It follows no redirect.
@@ -186,27 +152,22 @@ func (w *web) request(ctx context.Context, body []byte, files []*os.File) (any, 
 		closeAll(files)
 		return nil, nil, errors.New("a request is one file")
 	}
-	var p payload
-	if err := privsep.FromMemory(files[0], &p); err != nil {
+	var text []byte
+	if err := privsep.FromMemory(files[0], &text); err != nil {
 		return nil, nil, err
 	}
 	var r request
 	if err := privsep.Decode(body, &r); err != nil {
 		return nil, nil, err
 	}
-	t, err := w.transport(p.Authorities)
-	if err != nil {
-		return nil, nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, min(r.Within, maxCall))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(p.Body))
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(text))
 	if err != nil {
 		return nil, nil, err
 	}
 	req.Header = r.Header
-	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	answer, err := client.Do(req)
+	answer, err := w.client.Do(req)
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err // root's process names the address
 	}
@@ -214,7 +175,7 @@ func (w *web) request(ctx context.Context, body []byte, files []*os.File) (any, 
 		return nil, nil, err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxBody))
+	text, err = io.ReadAll(io.LimitReader(answer.Body, maxBody))
 	if err != nil {
 		return nil, nil, err
 	}

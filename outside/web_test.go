@@ -3,10 +3,11 @@ package outside
 import (
 	"bytes"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,10 +16,9 @@ import (
 )
 
 // newWeb returns a Web of the test's program.
-func newWeb(t *testing.T, authorities []byte) *Web {
+func newWeb(t *testing.T) *Web {
 	t.Helper()
 	w := NewWeb()
-	w.Authorities = authorities
 	w.worker = func() (privsep.Worker, error) {
 		d, err := describe()
 		d.Binds = append(d.Binds, privseptest.Worker("").Binds...) // what the program of a test may need
@@ -63,7 +63,7 @@ func newServer(t *testing.T, start func(http.Handler) *httptest.Server) *httptes
 func TestWeb(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, httptest.NewServer)
-	w := newWeb(t, nil)
+	w := newWeb(t)
 	for path, c := range map[string]struct {
 		status int
 		length int
@@ -104,20 +104,18 @@ func TestWeb(t *testing.T) {
 	}
 }
 
-// TestWebTrust: the process checks certificates, against the given authorities if there are any.
+// TestWebTrust: the process checks certificates, against the authorities that SSL_CERT_FILE names.
 func TestWebTrust(t *testing.T) {
-	t.Parallel()
 	s := newServer(t, httptest.NewTLSServer)
-	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	for _, c := range []struct {
-		authorities []byte
-		fails       string
-	}{{nil, "certificate"}, {own, ""}, {[]byte("nonsense"), "no certificate"}} {
+	own := filepath.Join(t.TempDir(), "own.pem")
+	must(t, os.WriteFile(own, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644))
+	for file, fails := range map[string]string{"": "certificate", own: ""} {
+		t.Setenv("SSL_CERT_FILE", file)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/echo", nil)
 		must(t, err)
-		_, err = newWeb(t, c.authorities).RoundTrip(r)
-		if fmt.Sprint(err) != "<nil>" && c.fails == "" || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
-			t.Errorf("with %q: %v", c.authorities, err)
+		_, err = newWeb(t).RoundTrip(r)
+		if (err != nil) != (fails != "") || err != nil && !strings.Contains(err.Error(), fails) {
+			t.Errorf("with %q: %v", file, err)
 		}
 	}
 }
@@ -125,7 +123,7 @@ func TestWebTrust(t *testing.T) {
 // TestWebClosed: a Web that was closed starts no process, and one without requests none either.
 func TestWebClosed(t *testing.T) {
 	t.Parallel()
-	w := newWeb(t, nil)
+	w := newWeb(t)
 	must(t, w.Close())
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:1/", nil)
 	must(t, err)
@@ -138,7 +136,7 @@ func TestWebClosed(t *testing.T) {
 func TestWebKilled(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, httptest.NewServer)
-	w := newWeb(t, nil)
+	w := newWeb(t)
 	for range 2 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/echo", strings.NewReader("x"))
 		must(t, err)
