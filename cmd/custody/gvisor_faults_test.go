@@ -199,6 +199,9 @@ func TestGVisorPrograms(t *testing.T) {
 			if s.code == 0 || !strings.Contains(s.stderr, tc.says) {
 				t.Errorf("exit code %d: %.2000q", s.code, s.stderr)
 			}
+			if tc.script == "" && !strings.Contains(s.stderr, "hint: install it: Debian's package runsc") {
+				t.Errorf("the remedy is missing: %.2000q", s.stderr)
+			}
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("the error took %s", took)
 			}

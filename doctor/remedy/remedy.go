@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/vmm/gvisor"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
@@ -26,6 +27,7 @@ var remedies = []struct {
 	remedy string
 }{
 	{qemu.ErrMissing, "install it: apt-get install qemu-system-x86 (on arm64: qemu-system-arm), or run `make deps`"},
+	{gvisor.ErrMissing, "install it: Debian's package runsc, or a release of gVisor at the path isolation.runsc of host.yaml"},
 	{template.ErrNotFound, "`custody template ls` lists the templates; `custody template build base` makes the default one"},
 	{template.ErrBroken, "make it again with `custody template build`; Custody uses a template only if its files match its digest"},
 	{store.ErrNotFound, "`custody runs` lists the runs"},
