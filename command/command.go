@@ -62,8 +62,8 @@ type Env struct {
 	Dir func() (string, error)
 	// OpenDir opens that directory; nil: host.Open does.
 	OpenDir func(dir string) (*host.Host, error)
-	// NewWeb is that of the host; see host.Host.
-	NewWeb func() host.Web
+	// Outside is that of the host; see host.Host.
+	Outside host.Outside
 	// Store is the store to use in place of host.yaml's; "": that one.
 	Store string
 	// User is the client of the service for whom the command is executed, who controls only runs of its own; nil: it is the user of this
@@ -111,7 +111,7 @@ func (e *Env) Home() (*host.Host, error) {
 	if h.CloseLog == nil && run.RequireRoot() == nil {
 		h.CloseLog = run.CloseLog(nil)
 	}
-	h.NewWeb = e.NewWeb
+	h.Outside = e.Outside
 	if e.Store != "" {
 		h.UseStore(e.Store)
 	}

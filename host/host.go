@@ -47,8 +47,8 @@ type Host struct {
 	// CloseLog, if set, closes the logs of sandboxes whose processes died; else this process reads them itself. It must be set before
 	// the first use of the Host.
 	CloseLog LogCloser
-	// NewWeb, if set, returns what carries requests to witnesses and time-stamping authorities; else this process speaks to them.
-	NewWeb func() Web
+	// Outside speaks to other machines for this process.
+	Outside Outside
 
 	config  Config
 	spool   spool

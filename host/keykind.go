@@ -107,6 +107,9 @@ func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
 	case keyInVault:
 		c := transit.Config{Dir: dir, Host: ks.publishedName()}
 		c.Mount, c.Name = k.vault()
+		if w := ks.host.Outside.Key; w != nil {
+			c.To = w.To
+		}
 		return transit.New(c)
 	}
 	return nil, errors.New("unknown kind of key storage: " + k.name)

@@ -22,7 +22,7 @@ type Result struct {
 
 // Try sends a test message to the targets with these names, or to all, once and bypassing their queues. A name that c does
 // not have has a Result with an error.
-func Try(ctx context.Context, c Config, about Message, names ...string) []Result {
+func Try(ctx context.Context, c Config, web Web, about Message, names ...string) []Result {
 	m := about
 	m.Type, m.Severity, m.Detail = Test, "info", "a test of this host's notifications"
 	m = m.finish()
@@ -38,7 +38,7 @@ func Try(ctx context.Context, c Config, about Message, names ...string) []Result
 	}
 	for _, w := range c.Webhooks {
 		if wanted(w.Name) {
-			answer, err := w.post(ctx, m, time.Now())
+			answer, err := w.post(ctx, web, m, time.Now())
 			r := Result{Name: w.Name, Err: err}
 			if answer.Status != 0 {
 				r.Answer = answer.Said()
@@ -58,12 +58,12 @@ func Try(ctx context.Context, c Config, about Message, names ...string) []Result
 }
 
 // Deliver sends each webhook's queued messages once, to each webhook independently of the others.
-func Deliver(ctx context.Context, dir string, c Config, warn func(string)) error {
+func Deliver(ctx context.Context, dir string, c Config, web Web, warn func(string)) error {
 	errs := make([]error, len(c.Webhooks))
 	var sending sync.WaitGroup
 	for i, w := range c.Webhooks {
 		sending.Go(func() {
-			d := &deliverer{webhook: w, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
+			d := &deliverer{webhook: w, web: web, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
 			if r := d.pass(ctx, &target{}, isKept); r.err != nil {
 				errs[i] = fmt.Errorf("%s: %w", w.Name, r.err)
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/sink/peer"
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -34,6 +35,7 @@ const (
 // deliverer delivers the messages in the queue of one webhook.
 type deliverer struct {
 	webhook Webhook
+	web     Web
 	queue   queue
 	warn    func(string)
 	memory  []Message            // messages that could not be stored on disk
@@ -124,7 +126,7 @@ func (d *deliverer) keep(m Message, t *target) {
 
 // one sends a message and removes it unless it must be retried.
 func (d *deliverer) one(ctx context.Context, e entry) error {
-	_, err := d.webhook.post(ctx, e.m, time.Now())
+	_, err := d.webhook.post(ctx, d.web, e.m, time.Now())
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("no answer before the command ended")
 	}
@@ -159,7 +161,7 @@ func retryAfter(age time.Duration) time.Duration {
 }
 
 // post makes one attempt. Its errors never contain the address, which may be a secret.
-func (w Webhook) post(ctx context.Context, m Message, now time.Time) (peer.Answer, error) {
+func (w Webhook) post(ctx context.Context, web Web, m Message, now time.Time) (peer.Answer, error) {
 	address, err := w.address()
 	if err != nil {
 		return peer.Answer{}, err
@@ -168,11 +170,17 @@ func (w Webhook) post(ctx context.Context, m Message, now time.Time) (peer.Answe
 	if err != nil {
 		return peer.Answer{}, err
 	}
-	config, err := peer.TLS{CA: w.CA}.Config()
-	if err != nil {
-		return peer.Answer{}, err
+	server := endpoint.Server{}
+	if w.CA != "" {
+		if server.Authorities, err = regular.ReadFile(w.CA); err != nil {
+			return peer.Answer{}, fmt.Errorf("read ca: %w", err)
+		}
 	}
-	h := peer.NewHTTP(config)
+	carrier, err := web.To(server)
+	if err != nil {
+		return peer.Answer{}, fmt.Errorf("ca: %s: %w", w.CA, err)
+	}
+	h := peer.Over(carrier)
 	defer h.Close()
 	body := m.body(w.Format)
 	h.Header.Set("webhook-id", m.ID)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/custody-project/custody/internal/endpoint"
 )
 
 // Bounds of a caller's wait and of memory.
@@ -23,6 +26,7 @@ const (
 type Notifier struct {
 	about   Message // the common fields of the process's messages
 	targets []*target
+	web     Web
 	warn    func(string)
 	wait    time.Duration
 	stop    context.CancelFunc
@@ -30,6 +34,12 @@ type Notifier struct {
 	working sync.WaitGroup
 	mu      sync.Mutex // guards closed, and sends on buffers
 	closed  bool
+}
+
+// Web carries the requests to webhooks.
+type Web interface {
+	To(s endpoint.Server) (http.RoundTripper, error)
+	Close() error
 }
 
 // target is one webhook or hook with its buffer.
@@ -42,15 +52,15 @@ type target struct {
 	work      func(ctx, abort context.Context, t *target)
 }
 
-// Open starts the workers, which use the directory dir. about has the host's name and the tenant. warn is called with
+// Open starts the workers, which use the directory dir, and web, which Close closes. about has the host's name and the tenant. warn is called with
 // warnings for the user; it must be safe for concurrent use.
-func Open(ctx context.Context, dir string, c Config, about Message, warn func(string)) *Notifier {
-	n := &Notifier{about: about, warn: warn, wait: closeWait}
+func Open(ctx context.Context, dir string, c Config, web Web, about Message, warn func(string)) *Notifier {
+	n := &Notifier{about: about, web: web, warn: warn, wait: closeWait}
 	keep, abort := context.WithCancel(context.WithoutCancel(ctx))
 	on, stop := context.WithCancel(keep)
 	n.stop, n.abort = stop, abort
 	for _, w := range c.Webhooks {
-		d := &deliverer{webhook: w, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
+		d := &deliverer{webhook: w, web: web, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
 		n.targets = append(n.targets, &target{name: w.Name, filter: w.Filter, byDefault: []string{Finding, Verify, Frozen}, work: d.work})
 	}
 	for _, h := range c.Hooks {
@@ -121,6 +131,9 @@ func (n *Notifier) Close() {
 	all.Stop()
 	n.stop()
 	n.abort()
+	if err := n.web.Close(); err != nil {
+		n.warn(fmt.Sprintf("notify: %v", err))
+	}
 }
 
 // worker starts the command for each message in turn. Its context ends with the Notifier's last bound.

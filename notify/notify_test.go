@@ -21,25 +21,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/redact"
 )
 
-// got is one request to an endpoint.
+// got is one request to a receiver.
 type got struct {
 	header http.Header
 	body   []byte
 }
 
-// endpoint is an HTTPS server that answers with a sequence of statuses, and then repeats the last one.
-type endpoint struct {
+// receiver is an HTTPS server that answers with a sequence of statuses, and then repeats the last one.
+type receiver struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []got
 	ca       string
 }
 
-func newEndpoint(t *testing.T, statuses ...int) *endpoint {
-	e := &endpoint{}
+func newReceiver(t *testing.T, statuses ...int) *receiver {
+	e := &receiver{}
 	e.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		e.mu.Lock()
@@ -60,7 +61,7 @@ func newEndpoint(t *testing.T, statuses ...int) *endpoint {
 	return e
 }
 
-func (e *endpoint) had() []got {
+func (e *receiver) had() []got {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.requests)
@@ -68,7 +69,7 @@ func (e *endpoint) had() []got {
 
 const testKey = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
-func (e *endpoint) config(t *testing.T) Config {
+func (e *receiver) config(t *testing.T) Config {
 	t.Setenv("CUSTODY_TEST_NOTIFY", testKey)
 	return Config{Webhooks: []Webhook{{Name: "ops", URL: e.URL + "/SECRETPATH", Key: "env:CUSTODY_TEST_NOTIFY", CA: e.ca}}}
 }
@@ -77,12 +78,18 @@ func finding(seq uint64) Message {
 	return Message{Type: Finding, Severity: "alert", Rule: "canary", Detail: "detail", Run: "r-1", Seq: seq}
 }
 
+// here is the Web of the test's process.
+type here struct{}
+
+func (here) To(s endpoint.Server) (http.RoundTripper, error) { return s.Transport() }
+func (here) Close() error                                    { return nil }
+
 // TestDelivered: each message arrives, signed as Standard Webhooks requires, with the same id when it is repeated
 // after a 500. Another process with the same queue has nothing left to send.
 func TestDelivered(t *testing.T) {
-	e := newEndpoint(t, 500, 200)
+	e := newReceiver(t, 500, 200)
 	dir := t.TempDir()
-	n := Open(t.Context(), dir, e.config(t), Message{Host: "h"}, func(s string) { t.Log(s) })
+	n := Open(t.Context(), dir, e.config(t), here{}, Message{Host: "h"}, func(s string) { t.Log(s) })
 	n.Send(finding(1))
 	n.Send(finding(2))
 	n.Close()
@@ -122,17 +129,17 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestFailures: a message stays for the next process unless the endpoint refuses it permanently; redirects are not
+// TestFailures: a message stays for the next process unless the receiver refuses it permanently; redirects are not
 // followed, and no error contains the address.
 func TestFailures(t *testing.T) {
 	for status, stays := range map[int]bool{500: true, 302: true, 503: true, 408: true, 429: true, 403: false, 410: false, 400: false, 413: false, 422: false} {
-		e := newEndpoint(t, status)
+		e := newReceiver(t, status)
 		dir := t.TempDir()
 		c := e.config(t)
 		if _, err := (queue{filepath.Join(dir, "ops")}).add(finding(1).finish()); err != nil {
 			t.Fatal(err)
 		}
-		err := Deliver(t.Context(), dir, c, func(string) {})
+		err := Deliver(t.Context(), dir, c, here{}, func(string) {})
 		s := States(dir, c)
 		if stays != (err != nil) || stays != (s[0].Waiting == 1) || stays == (s[0].Dropped == 1) || s[0].Error == "" || strings.Contains(s[0].Error, "SECRETPATH") {
 			t.Errorf("%d: %+v, %v", status, s[0], err)
@@ -141,21 +148,21 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%d: %d requests", status, len(e.had()))
 		}
 	}
-	e := newEndpoint(t, 200)
+	e := newReceiver(t, 200)
 	c := e.config(t)
 	e.Close()
-	if err := Deliver(t.Context(), t.TempDir(), c, func(s string) { t.Log(s) }); err != nil {
+	if err := Deliver(t.Context(), t.TempDir(), c, here{}, func(s string) { t.Log(s) }); err != nil {
 		t.Errorf("nothing to deliver: %v", err)
 	}
-	if r := Try(t.Context(), c, Message{}); len(r) != 1 || r[0].Err == nil || strings.Contains(r[0].Err.Error(), "SECRETPATH") {
+	if r := Try(t.Context(), c, here{}, Message{}); len(r) != 1 || r[0].Err == nil || strings.Contains(r[0].Err.Error(), "SECRETPATH") {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestKilled: a process is killed while the endpoint does not answer; the next process delivers the same message.
+// TestKilled: a process is killed while the receiver does not answer; the next process delivers the same message.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("CUSTODY_TEST_NOTIFY_DIR"); dir != "" {
-		n := Open(t.Context(), dir, Config{Webhooks: []Webhook{{Name: "ops", URL: os.Getenv("CUSTODY_TEST_NOTIFY_URL"), Format: "slack"}}}, Message{}, func(s string) { t.Log(s) })
+		n := Open(t.Context(), dir, Config{Webhooks: []Webhook{{Name: "ops", URL: os.Getenv("CUSTODY_TEST_NOTIFY_URL"), Format: "slack"}}}, here{}, Message{}, func(s string) { t.Log(s) })
 		n.Send(finding(1))
 		select {}
 	}
@@ -180,7 +187,7 @@ func TestKilled(t *testing.T) {
 	child.Process.Kill()
 	child.Wait()
 	c := Config{Webhooks: []Webhook{{Name: "ops", URL: slow.URL, Format: "slack"}}}
-	if err := Deliver(t.Context(), dir, c, func(s string) { t.Log(s) }); err != nil {
+	if err := Deliver(t.Context(), dir, c, here{}, func(s string) { t.Log(s) }); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := <-ids, <-ids; a != b || a != finding(1).finish().ID {
@@ -188,7 +195,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestCloseIsBounded: an endpoint that does not answer delays the end of a run by closeWait, and nothing is lost.
+// TestCloseIsBounded: a receiver that does not answer delays the end of a run by closeWait, and nothing is lost.
 func TestCloseIsBounded(t *testing.T) {
 	hung := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.ReadAll(r.Body)
@@ -197,7 +204,7 @@ func TestCloseIsBounded(t *testing.T) {
 	defer hung.Close()
 	dir := t.TempDir()
 	c := Config{Webhooks: []Webhook{{Name: "ops", URL: hung.URL, Format: "slack"}}}
-	n := Open(t.Context(), dir, c, Message{}, func(string) {})
+	n := Open(t.Context(), dir, c, here{}, Message{}, func(string) {})
 	for i := range uint64(20) {
 		n.Send(finding(i + 1))
 	}
@@ -238,12 +245,12 @@ func TestFull(t *testing.T) {
 
 // TestFullDisk: a message that cannot be stored on disk is delivered from memory.
 func TestFullDisk(t *testing.T) {
-	e := newEndpoint(t, 200)
+	e := newReceiver(t, 200)
 	blocked := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := Open(t.Context(), blocked, e.config(t), Message{}, func(string) {})
+	n := Open(t.Context(), blocked, e.config(t), here{}, Message{}, func(string) {})
 	n.Send(finding(1))
 	n.Close()
 	if len(e.had()) == 0 {
@@ -409,7 +416,7 @@ func TestStuckMessage(t *testing.T) {
 	c := Config{Webhooks: []Webhook{{Name: "ops", URL: url, Key: "env:CUSTODY_TEST_NOTIFY"}}}
 	dir := t.TempDir()
 	for from := range uint64(2) {
-		n := Open(t.Context(), dir, c, Message{}, func(string) {})
+		n := Open(t.Context(), dir, c, here{}, Message{}, func(string) {})
 		for seq := range uint64(3) {
 			n.Send(finding(1 + 3*from + seq))
 		}
@@ -439,7 +446,7 @@ func TestStuckWebhook(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	if err := Deliver(ctx, dir, c, func(string) {}); err == nil {
+	if err := Deliver(ctx, dir, c, here{}, func(string) {}); err == nil {
 		t.Error("a webhook that did not answer is no error")
 	}
 	if time.Since(begun) >= attemptTime {
@@ -466,7 +473,7 @@ func TestNoMessage(t *testing.T) {
 		if err := put(path); err != nil {
 			t.Fatal(err)
 		}
-		Deliver(t.Context(), dir, c, func(string) {})
+		Deliver(t.Context(), dir, c, here{}, func(string) {})
 		if s := States(dir, c)[0]; s.Waiting != 0 || s.Delivered != 1 || s.Dropped != 1 {
 			t.Errorf("%s: %+v", name, s)
 		}

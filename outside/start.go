@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -34,7 +35,7 @@ func Main() int {
 func serve(ctx context.Context) error {
 	b := &broker{}
 	handlers := b.handlers()
-	handlers[callRequest] = newWebProcess().request
+	handlers[callRequest] = (&web{known: map[[32]byte]*http.Transport{}}).request
 	conn, _, err := privsep.Enter(handlers, 0)
 	if err != nil {
 		return err

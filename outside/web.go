@@ -8,27 +8,28 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/privsep"
 )
 
 const callRequest = "web-request"
 
-const (
-	maxBody   = 1 << 20  // bytes of an answer; the rest is cut off
-	maxHeader = 16 << 10 // bytes of an answer's header
-)
+const maxBody = 1 << 20 // bytes of an answer; the rest is cut off
 
 type (
-	// request is an HTTP request. Its body is in a file in memory.
+	// request is an HTTP request. Its content is in a file in memory; the connection to the server's socket, if it has one, in a second file.
 	request struct {
 		Method, URL string
 		Header      http.Header
 		Within      time.Duration
+	}
+	content struct {
+		Server endpoint.Server
+		Body   []byte
 	}
 	response struct {
 		Status int
@@ -81,47 +82,89 @@ func (w *Web) start(ctx context.Context) (*privsep.Process, error) {
 // Prepare starts the process.
 func (w *Web) Prepare(ctx context.Context) { _, _ = w.start(ctx) }
 
-// RoundTrip implements http.RoundTripper. An answer has at most 1 MiB, the rest is cut off.
+// RoundTrip implements http.RoundTripper, for servers that the system's authorities certify.
 func (w *Web) RoundTrip(r *http.Request) (*http.Response, error) {
-	var body []byte
+	return to{w, endpoint.Server{}}.RoundTrip(r)
+}
+
+// To returns what carries requests to a server.
+func (w *Web) To(s endpoint.Server) (http.RoundTripper, error) {
+	_, err := s.TLS() // here, its error has a caller
+	return to{w, s}, err
+}
+
+// to carries requests to one server.
+type to struct {
+	web    *Web
+	server endpoint.Server
+}
+
+// RoundTrip implements http.RoundTripper. An answer has at most 1 MiB, the rest is cut off.
+func (t to) RoundTrip(r *http.Request) (*http.Response, error) {
+	c := content{Server: t.server}
 	if r.Body != nil {
 		var err error
-		body, err = io.ReadAll(io.LimitReader(r.Body, privsep.MaxMemory/2))
+		c.Body, err = io.ReadAll(io.LimitReader(r.Body, privsep.MaxMemory/2))
 		if err = errors.Join(err, r.Body.Close()); err != nil {
 			return nil, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxCall)
 	defer cancel()
-	p, err := w.start(ctx)
+	p, err := t.web.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f, err := privsep.Memory("request", body)
+	files, err := t.files(ctx, c)
+	defer closeAll(files)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	until, _ := ctx.Deadline()
 	var got response
-	files, err := p.Call(ctx, callRequest, request{r.Method, r.URL.String(), r.Header, time.Until(until)}, &got, f)
+	answer, err := p.Call(ctx, callRequest, request{r.Method, r.URL.String(), r.Header, time.Until(until)}, &got, files...)
 	if err != nil {
 		return nil, remoteError(err)
 	}
-	var text []byte
+	return got.http(r, answer)
+}
+
+// files returns the files of a request.
+func (t to) files(ctx context.Context, c content) ([]*os.File, error) {
+	f, err := privsep.Memory("request", c)
+	if err != nil || c.Server.Socket == "" {
+		return []*os.File{f}, err
+	}
+	socket, err := connect(ctx, c.Server.Socket)
+	return []*os.File{f, socket}, err
+}
+
+// connect connects to a unix socket, which the process cannot reach.
+func connect(ctx context.Context, path string) (*os.File, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.(*net.UnixConn).File()
+}
+
+// http returns an answer, whose body is in a file in memory.
+func (a response) http(r *http.Request, files []*os.File) (*http.Response, error) {
 	if len(files) != 1 {
 		closeAll(files)
 		return nil, errors.New("an answer is one file")
 	}
+	var text []byte
 	if err := privsep.FromMemoryUpTo(2*maxBody, files[0], &text); err != nil {
 		return nil, err
 	}
-	if got.Status < 100 || got.Status > 999 || len(text) > maxBody {
-		return nil, fmt.Errorf("the status %d with %d bytes is not an answer", got.Status, len(text))
+	if a.Status < 100 || a.Status > 999 || len(text) > maxBody {
+		return nil, fmt.Errorf("the status %d with %d bytes is not an answer", a.Status, len(text))
 	}
 	return &http.Response{
-		Status: fmt.Sprintf("%03d %s", got.Status, http.StatusText(got.Status)), StatusCode: got.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: got.Header, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: r,
+		Status: fmt.Sprintf("%03d %s", a.Status, http.StatusText(a.Status)), StatusCode: a.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: a.Header, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: r,
 	}, nil
 }
 
@@ -134,54 +177,4 @@ func (w *Web) Close() error {
 		return nil
 	}
 	return w.process.Close()
-}
-
-// web makes the requests in the process. It is safe for concurrent use.
-type web struct{ client http.Client }
-
-// newWebProcess returns a web that follows no redirects and trusts the authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR.
-func newWebProcess() *web {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxResponseHeaderBytes = maxHeader
-	return &web{http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-}
-
-// request makes a request. It follows no redirect.
-func (w *web) request(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
-	if len(files) != 1 {
-		closeAll(files)
-		return nil, nil, errors.New("a request is one file")
-	}
-	var text []byte
-	if err := privsep.FromMemory(files[0], &text); err != nil {
-		return nil, nil, err
-	}
-	var r request
-	if err := privsep.Decode(body, &r); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(r.Within, maxCall))
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(text))
-	if err != nil {
-		return nil, nil, err
-	}
-	req.Header = r.Header
-	answer, err := w.client.Do(req)
-	if e := (*url.Error)(nil); errors.As(err, &e) {
-		err = e.Err // root's process names the address
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	defer answer.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(answer.Body, maxBody))
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := privsep.Memory("answer", text)
-	if err != nil {
-		return nil, nil, err
-	}
-	return response{answer.StatusCode, answer.Header}, []*os.File{f}, nil
 }

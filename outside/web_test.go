@@ -3,7 +3,9 @@ package outside
 import (
 	"bytes"
 	"encoding/pem"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/custody-project/custody/audit/proof/transit"
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/privsep/privseptest"
 )
@@ -43,7 +47,7 @@ var answers = map[string]http.HandlerFunc{
 	"/redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/echo", http.StatusFound) },
 	"/long":     func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, 3*maxBody)) },
 	"/header": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Long", strings.Repeat("x", 2*maxHeader))
+		w.Header().Set("X-Long", strings.Repeat("x", 32<<10))
 	},
 	"/reset": func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
 }
@@ -145,6 +149,85 @@ func TestWebKilled(t *testing.T) {
 		if answer.StatusCode != http.StatusConflict {
 			t.Errorf("HTTP %d", answer.StatusCode)
 		}
+		must(t, w.process.Kill())
+		<-w.process.Done()
+	}
+}
+
+// TestWebTo: the process speaks to a server with certificates that only root's process has read, and to one behind a unix socket that it
+// cannot reach.
+func TestWebTo(t *testing.T) {
+	t.Parallel()
+	secure := newServer(t, httptest.NewTLSServer)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	socket := filepath.Join(t.TempDir(), "socket")
+	newServer(t, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		l, err := net.Listen("unix", socket)
+		must(t, err)
+		s.Listener.Close()
+		s.Listener = l
+		s.Start()
+		return s
+	})
+	w := newWeb(t)
+	for _, c := range []struct {
+		to    endpoint.Server
+		url   string
+		fails string
+	}{
+		{endpoint.Server{Authorities: authority}, secure.URL, ""},
+		{endpoint.Server{Authorities: authority}, secure.URL, ""}, // over the same connection
+		{endpoint.Server{}, secure.URL, "certificate"},
+		{endpoint.Server{Authorities: authority, Name: "other.example"}, secure.URL, "other.example"},
+		{endpoint.Server{Socket: socket}, "http://localhost", ""},
+		{endpoint.Server{Socket: socket + "x"}, "http://localhost", "no such file"},
+	} {
+		carrier, err := w.To(c.to)
+		must(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/echo", strings.NewReader("x"))
+		must(t, err)
+		answer, err := carrier.RoundTrip(r)
+		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s by %s%q: %v", c.url, c.to.Name, c.to.Socket, err)
+		}
+		if err == nil && answer.StatusCode != http.StatusConflict {
+			t.Errorf("%s: HTTP %d", c.url, answer.StatusCode)
+		}
+	}
+	if _, err := w.To(endpoint.Server{Authorities: []byte("x")}); err == nil {
+		t.Error("an authority that is none is accepted")
+	}
+}
+
+// TestWebServers: the process keeps connections to a bounded number of servers.
+func TestWebServers(t *testing.T) {
+	t.Parallel()
+	w := &web{known: map[[32]byte]*http.Transport{}}
+	for i := range 3 * maxServers {
+		_, err := w.transport(endpoint.Server{Name: fmt.Sprint(i)}, nil)
+		must(t, err)
+		if len(w.known) > maxServers {
+			t.Fatalf("%d servers", len(w.known))
+		}
+	}
+}
+
+// TestKey: a key in Vault's transit engine signs through the process.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	s := startVault(t)
+	s.call(t, "POST", "sys/mounts/transit", map[string]any{"type": "transit"})
+	s.call(t, "POST", "transit/keys/host", map[string]any{"type": "ed25519"})
+	w := newWeb(t)
+	env := map[string]string{"VAULT_ADDR": s.Address, "VAULT_TOKEN": s.Token}
+	source, err := transit.New(transit.Config{Name: "host", Dir: t.TempDir(), Getenv: func(k string) string { return env[k] }, To: w.To})
+	must(t, err)
+	key, err := source.Key(t.Context())
+	must(t, err)
+	for range 2 {
+		_, err = key.Signer.Sign([]byte("text")) // it checks the signature
+		must(t, err)
 		must(t, w.process.Kill())
 		<-w.process.Done()
 	}

@@ -81,13 +81,13 @@ type runCLI = line.CLI[runCmd]
 
 // app is shared by the commands: their input and output, and the location of the state.
 type app struct {
-	ctx    context.Context
-	stdin  *os.File
-	stdout io.Writer
-	stderr io.Writer
-	store  string        // from --store
-	hostd  *hostd.Client // see privileged
-	newWeb func() host.Web
+	ctx     context.Context
+	stdin   *os.File
+	stdout  io.Writer
+	stderr  io.Writer
+	store   string        // from --store
+	hostd   *hostd.Client // see privileged
+	outside host.Outside
 	// command is the called command, such as "custody key rotate".
 	command string
 	*console.Messages
@@ -102,7 +102,7 @@ func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app 
 
 // env is what commands use of the process.
 func (a *app) env() *command.Env {
-	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: a.dir, OpenDir: a.opener(), NewWeb: a.newWeb, Store: a.store, Replace: regular.Replace}
+	return &command.Env{Messages: a.Messages, Stdout: a.stdout, Layout: a.layout(), Dir: a.dir, OpenDir: a.opener(), Outside: a.outside, Store: a.store, Replace: regular.Replace}
 }
 
 // dir returns the directory of the host's state, which ordinary users cannot open where it is a service's.
@@ -173,7 +173,9 @@ func execute(args []string) int {
 	a := newApp(ctx, os.Stdin, stdout, console.NewOutput(ctx, stderr))
 	a.ctx = flock.WithNotice(ctx, a.Say)
 	if run.RequireRoot() == nil {
-		a.newWeb = func() host.Web { return outside.NewWeb() }
+		processes := outside.New()
+		defer processes.Close()
+		a.outside = processes.Host()
 	}
 	if err := console.ForbidCores(); err != nil { // most commands may hold the signing key
 		a.Complain(err)

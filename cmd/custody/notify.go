@@ -28,7 +28,9 @@ func (c notifyTestCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	results := notify.Try(a.ctx, h.Config().Notify, host.NotifyHost(h), c.Name...)
+	web := h.Web()
+	defer web.Close()
+	results := notify.Try(a.ctx, h.Config().Notify, web, host.NotifyHost(h), c.Name...)
 	if len(results) == 0 {
 		return errors.New(host.ConfigFile + " has no webhook or hook under notify: docs/notify.md shows one")
 	}
@@ -74,5 +76,7 @@ func (notifySendCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, a.Say)
+	web := h.Web()
+	defer web.Close()
+	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, web, a.Say)
 }

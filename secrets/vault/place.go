@@ -1,16 +1,13 @@
 package vault
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/custody-project/custody/internal/regular"
@@ -96,7 +93,7 @@ func (h here) Trust() (t Trust, err error) {
 	if h.c.CACert != "" {
 		t.Authorities, err = regular.Given(context.Background(), h.c.CACert, maxTrust)
 	} else if h.c.CAPath != "" {
-		t.Authorities, err = readAll(h.c.CAPath)
+		t.Authorities, err = regular.ReadTree(h.c.CAPath, maxTrust)
 	}
 	if err != nil || h.c.ClientCert == "" {
 		return t, err
@@ -105,24 +102,6 @@ func (h here) Trust() (t Trust, err error) {
 		t.Key, err = regular.Given(context.Background(), h.c.ClientKey, maxTrust)
 	}
 	return t, err
-}
-
-// readAll returns the contents of all files below dir.
-func readAll(dir string) ([]byte, error) {
-	var all bytes.Buffer
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		text, err := regular.ReadFile(path)
-		all.Write(text)
-		all.WriteByte('\n')
-		if err == nil && all.Len() > maxTrust {
-			err = fmt.Errorf("the certificates in %s have more than %d bytes", dir, maxTrust)
-		}
-		return err
-	})
-	return all.Bytes(), err
 }
 
 // Dial implements Place.

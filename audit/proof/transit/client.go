@@ -1,8 +1,8 @@
 package transit
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/vault/api"
 
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -26,6 +27,8 @@ const (
 	maxTries  = 4
 	firstWait = 200 * time.Millisecond // doubled with each try
 	maxAnswer = 1 << 20                // bytes
+
+	maxAuthorities = 4 << 20 // bytes of certificates
 )
 
 // VaultError is an error answer of Vault, or a failed request.
@@ -52,43 +55,60 @@ type client struct {
 	token   func() (string, error)
 }
 
-func newClient(getenv func(string) string) (*client, error) {
-	address := getenv("VAULT_ADDR")
-	if address == "" {
-		address = "https://127.0.0.1:8200"
-	}
+func newClient(c Config) (*client, error) {
+	address := cmp.Or(c.Getenv("VAULT_ADDR"), "https://127.0.0.1:8200")
 	if err := checkAddress(address); err != nil {
 		return nil, err
 	}
-	if v := strings.ToLower(getenv("VAULT_SKIP_VERIFY")); v != "" && v != "0" && v != "false" && v != "f" {
+	if v := strings.ToLower(c.Getenv("VAULT_SKIP_VERIFY")); v != "" && v != "0" && v != "false" && v != "f" {
 		return nil, errors.New("VAULT_SKIP_VERIFY is set, and Custody does not use a Vault that cannot be verified for the host's key: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
 	}
-	hc := &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 30 * time.Second,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, // the client configures this one, and none that is missing
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	c := &api.Config{Address: address, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would send the token to another server
-	c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return false, nil }
-	err := c.ConfigureTLS(&api.TLSConfig{
-		CACert: getenv("VAULT_CACERT"), CAPath: getenv("VAULT_CAPATH"), TLSServerName: getenv("VAULT_TLS_SERVER_NAME"),
-		ClientCert: getenv("VAULT_CLIENT_CERT"), ClientKey: getenv("VAULT_CLIENT_KEY"),
-	})
+	server, err := serverOf(c.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("the certificates for Vault: %w", err)
 	}
-	v, err := api.NewClient(c)
+	to := address
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		server.Socket, to = path, "http://localhost"
+	}
+	carrier, err := c.To(server)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates for Vault: %w", err)
+	}
+	hc := &http.Client{Transport: carrier, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	settings := &api.Config{Address: to, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would send the token to another server
+	settings.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return false, nil }
+	v, err := api.NewClient(settings)
 	if err != nil {
 		return nil, fmt.Errorf("the settings for Vault: %w", err)
 	}
 	v.ClearToken()
 	v.ClearNamespace()
-	if ns := getenv("VAULT_NAMESPACE"); ns != "" {
+	if ns := c.Getenv("VAULT_NAMESPACE"); ns != "" {
 		v.SetNamespace(ns)
 	}
-	return &client{api: v, address: address, token: func() (string, error) { return tokenFrom(getenv) }}, nil
+	return &client{api: v, address: address, token: func() (string, error) { return tokenFrom(c.Getenv) }}, nil
+}
+
+// serverOf returns what the environment states about the server's certificate, and the client's.
+func serverOf(getenv func(string) string) (s endpoint.Server, err error) {
+	s.Name = getenv("VAULT_TLS_SERVER_NAME")
+	if file, dir := getenv("VAULT_CACERT"), getenv("VAULT_CAPATH"); file != "" {
+		s.Authorities, err = regular.ReadFile(file)
+	} else if dir != "" {
+		s.Authorities, err = regular.ReadTree(dir, maxAuthorities)
+	}
+	cert, key := getenv("VAULT_CLIENT_CERT"), getenv("VAULT_CLIENT_KEY")
+	if err != nil || cert == "" && key == "" {
+		return s, err
+	}
+	if cert == "" || key == "" {
+		return s, errors.New("VAULT_CLIENT_CERT and VAULT_CLIENT_KEY go together: set both")
+	}
+	if s.Certificate, err = regular.ReadFile(cert); err == nil {
+		s.Key, err = regular.ReadFile(key)
+	}
+	return s, err
 }
 
 // tokenFrom reads the token again for each request, since it may have been renewed.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -32,6 +34,8 @@ type Config struct {
 	// VAULT_TLS_SERVER_NAME, VAULT_CLIENT_CERT, VAULT_CLIENT_KEY and HOME (for .vault-token);
 	// default os.Getenv.
 	Getenv func(string) string
+	// To returns what carries requests to Vault; nil: this process.
+	To func(endpoint.Server) (http.RoundTripper, error)
 }
 
 // Source is a hostkey.Source. It and the keys that it returns are safe for concurrent use.
@@ -53,13 +57,16 @@ func New(c Config) (*Source, error) {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
+	if c.To == nil {
+		c.To = func(s endpoint.Server) (http.RoundTripper, error) { return s.Transport() }
+	}
 	if err := Check(c.Mount, c.Name); err != nil {
 		return nil, err
 	}
 	if _, err := note.NewEd25519VerifierKey(c.Host, make(ed25519.PublicKey, ed25519.PublicKeySize)); err != nil || strings.ContainsAny(c.Host, "+ \n") {
 		return nil, fmt.Errorf("%q cannot name a host's key: want no space and no plus", c.Host)
 	}
-	cl, err := newClient(c.Getenv)
+	cl, err := newClient(c)
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,20 @@ type HTTP struct {
 // NewHTTP returns a client; c may be nil for http.
 func NewHTTP(c *tls.Config) *HTTP {
 	dial := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
+	return Over(&http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSClientConfig: c, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 4,
+		MaxResponseHeaderBytes: 64 << 10,
+	})
+}
+
+// Over returns a client whose requests t carries.
+func Over(t http.RoundTripper) *HTTP {
 	return &HTTP{
 		Header: http.Header{},
 		client: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Transport: &http.Transport{
-				Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSClientConfig: c, ForceAttemptHTTP2: true,
-				TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 4,
-				MaxResponseHeaderBytes: 64 << 10,
-			},
+			Transport:     t,
 		},
 	}
 }
