@@ -36,7 +36,7 @@ type manifestLog struct {
 
 // open starts to open the log and does not wait for it. The error is a ServedError if the log is that of a service.
 func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
-	n := &manifestLog{host: l.host, web: l.host.Web(), opened: make(chan struct{})}
+	n := &manifestLog{host: l.host, web: l.host.Outside.Web(), opened: make(chan struct{})}
 	key, err := l.host.Keys().Signing()
 	if err != nil {
 		return nil, err

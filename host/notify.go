@@ -24,5 +24,5 @@ func (h *Host) Notifier(ctx context.Context, about notify.Message, warn func(str
 	}
 	host := NotifyHost(h)
 	about.Host, about.Tenant = host.Host, cmp.Or(about.Tenant, host.Tenant)
-	return notify.Open(ctx, h.Notifications(), c, h.Web(), about, warn)
+	return notify.Open(ctx, h.Notifications(), c, h.Outside.Web(), about, warn)
 }

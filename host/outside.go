@@ -76,7 +76,7 @@ func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 
 // ask asks the witnesses.
 func (f *fsck) ask(ctx context.Context, r *hostlog.Reader, o FsckOptions) {
-	web := f.host.Web()
+	web := f.host.Outside.Web()
 	defer web.Close()
 	refusals, quorum, err := r.Ask(ctx, o.Witnesses, web)
 	if err != nil {

@@ -25,10 +25,10 @@ type Outside struct {
 	Key Web
 }
 
-// Web returns a Web for requests of this host. The caller closes it.
-func (h *Host) Web() Web {
-	if h.Outside.NewWeb != nil {
-		return h.Outside.NewWeb()
+// Web returns a Web, which the caller closes.
+func (o Outside) Web() Web {
+	if o.NewWeb != nil {
+		return o.NewWeb()
 	}
 	return ownWeb{http.DefaultTransport.(*http.Transport).Clone()}
 }

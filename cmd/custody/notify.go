@@ -28,7 +28,7 @@ func (c notifyTestCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	web := h.Web()
+	web := h.Outside.Web()
 	defer web.Close()
 	results := notify.Try(a.ctx, h.Config().Notify, web, host.NotifyHost(h), c.Name...)
 	if len(results) == 0 {
@@ -76,7 +76,7 @@ func (notifySendCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	web := h.Web()
+	web := h.Outside.Web()
 	defer web.Close()
 	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, web, a.Say)
 }

@@ -1,4 +1,4 @@
-// Package endpoint has what a client of an HTTP server knows of it besides its address.
+// Package endpoint has what a client of an HTTP server needs besides the address.
 package endpoint
 
 import (
