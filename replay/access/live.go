@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +22,23 @@ type live struct {
 
 // activeRequest is a request that is being answered.
 type activeRequest struct {
-	holds  func() bool
-	cancel context.CancelCauseFunc
-	writer *http.ResponseController
+	holds    func() bool
+	cancel   context.CancelCauseFunc
+	writer   *http.ResponseController
+	explains atomic.Bool
+}
+
+type activeKey struct{}
+
+// explainFor is how long a handler may take to tell the client why its request ends.
+const explainFor = 5 * time.Second
+
+// Explains declares that the handler of a request sends nothing after the end of its context but the reason. It has 5 seconds
+// for that when the credential is withdrawn; the connections of other handlers are cut off then.
+func Explains(ctx context.Context) {
+	if s, ok := ctx.Value(activeKey{}).(*activeRequest); ok {
+		s.explains.Store(true)
+	}
 }
 
 // enter ends a request's context when its credential ends. The caller calls leave at the end of the request.
@@ -36,7 +51,7 @@ func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *h
 	}
 	l.of[s] = struct{}{}
 	l.mu.Unlock()
-	return r.WithContext(ctx), func() {
+	return r.WithContext(context.WithValue(ctx, activeKey{}, s)), func() {
 		l.mu.Lock()
 		delete(l.of, s)
 		l.mu.Unlock()
@@ -45,14 +60,18 @@ func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *h
 }
 
 // cut ends the requests whose credential is no longer valid. A handler that ignores
-// its context cannot write either.
+// its context cannot write either, see Explains.
 func (l *live) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.of {
 		if !s.holds() {
+			until := time.Now()
+			if s.explains.Load() {
+				until = until.Add(explainFor)
+			}
 			s.cancel(ErrWithdrawn)
-			s.writer.SetWriteDeadline(time.Now()) // what has no connection has nothing to cut
+			s.writer.SetWriteDeadline(until) // what has no connection has nothing to cut
 			delete(l.of, s)
 		}
 	}

@@ -28,6 +28,7 @@ func (fw fileWatches) follow(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
+	access.Explains(r.Context())
 	ctx, cancel := h.untilEnd(r.Context())
 	defer cancel()
 	if !r.who.Expires.IsZero() {
@@ -57,7 +58,12 @@ func (fw fileWatches) follow(w http.ResponseWriter, r *request) error {
 		return nil // the client has gone
 	}
 	if errors.Is(failed, access.ErrWithdrawn) {
-		failed = access.NewProblem(http.StatusUnauthorized, "credential", "the credential has expired or was withdrawn", "use another one")
+		p := access.NewProblem(http.StatusUnauthorized, "credential", "the credential has expired or was withdrawn", "use another one")
+		if st.sent == 0 {
+			p.Write(w, r.Request)
+			return nil
+		}
+		failed = p
 	}
 	return st.end(fileProblem(failed))
 }
