@@ -3,6 +3,8 @@ package fleet
 import (
 	"errors"
 	"fmt"
+
+	"github.com/custody-project/custody/sandbox"
 )
 
 // Errors of this package, to be found with errors.Is.
@@ -33,4 +35,20 @@ func unknown(format string, args ...any) error {
 }
 func conflict(format string, args ...any) error {
 	return &Error{ErrConflict, fmt.Sprintf(format, args...)}
+}
+
+// lost returns the error of a call that failed because the sandbox has ended, or has lost its machine and is about to; otherwise err.
+func (s *Sandbox) lost(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, reason := range []error{sandbox.ErrSilent, sandbox.ErrVMDied} {
+		if errors.Is(err, reason) {
+			return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended: %v", s.ID, reason)}
+		}
+	}
+	if s.ctx.Err() != nil {
+		return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
+	}
+	return err
 }

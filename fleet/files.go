@@ -98,11 +98,10 @@ func (f *filing) end(ctx context.Context) (channel.FileResult, error) {
 
 // explain returns the error of an operation; the end of the sandbox has its own.
 func (f Files) explain(err error) error {
-	s := f.sandbox
-	if err != nil && s.ctx.Err() != nil && !errors.As(err, new(*channel.FileError)) {
-		return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
+	if errors.As(err, new(*channel.FileError)) {
+		return err
 	}
-	return err
+	return f.sandbox.lost(err)
 }
 
 // Do carries out an operation that has no content and lists nothing. An error can be a channel.FileError.

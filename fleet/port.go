@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/custody-project/custody/guest/channel"
@@ -69,12 +68,8 @@ func (p Ports) Dial(ctx context.Context, port int, who, via string) (*Tunnel, er
 
 // failed returns the error of a call about ports.
 func (p Ports) failed(err error) error {
-	s := p.sandbox
-	switch {
-	case errors.Is(err, worker.ErrManyConnections):
+	if errors.Is(err, worker.ErrManyConnections) {
 		return conflict("%v", err)
-	case err != nil && s.ctx.Err() != nil:
-		return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
 	}
-	return err
+	return p.sandbox.lost(err)
 }

@@ -110,9 +110,9 @@ func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (p 
 	if p.process, err = s.session.Start(ctx, c, theirs[0], theirs[1], theirs[2]); err != nil {
 		p.discard(reads)
 		if wrong := new(run.CommandError); errors.As(err, &wrong) {
-			err = invalid("%v", wrong)
+			return nil, invalid("%v", wrong)
 		}
-		return nil, err
+		return nil, s.lost(err)
 	}
 	p.Name = p.process.Name
 	s.fleet.work.Go(func() { p.follow(names, reads) })

@@ -19,7 +19,8 @@ import (
 // PortCmd makes TCP ports of a sandbox reachable on this machine.
 type PortCmd struct {
 	Sandbox string   `arg:"" help:"The ID of the sandbox."`
-	Ports   []string `arg:"" name:"local:remote" help:"A port of this machine, on 127.0.0.1, and the port of the sandbox that it leads to. One number stands for both; 0 as the first is any free one."`
+	Ports   []string `arg:"" name:"local:remote" help:"A port of this machine, on 127.0.0.1, and the port of the sandbox that it leads to. One number stands for both; 0 as the first is any free one. With --link, only a port of the sandbox."`
+	Link    bool     `help:"Print, for each port of the sandbox, a link that opens it in a browser once, and pass no connections on. The service needs a domain for sandboxes."`
 	Service
 }
 
@@ -28,6 +29,9 @@ const maxConnections = 64
 
 // Run passes connections on until the command or the sandbox is ended.
 func (c PortCmd) Run(e *Env) error {
+	if c.Link {
+		return c.links(e)
+	}
 	var pairs []pair
 	for _, text := range c.Ports {
 		p, err := parsePair(text)
@@ -69,6 +73,32 @@ func (c PortCmd) Run(e *Env) error {
 		return nil
 	}
 	return explain(context.Cause(ctx))
+}
+
+// links prints links with which a browser logs in to ports.
+func (c PortCmd) links(e *Env) error {
+	var ports []int
+	for _, text := range c.Ports {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 {
+			return failure("write ports of the sandbox, such as 8080", "%.40q is no port from 1 to 65535", text)
+		}
+		ports = append(ports, int(n))
+	}
+	service, err := c.client()
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		link, err := service.Sandbox(c.Sandbox).LogIn(e.Context, port)
+		if err != nil {
+			return explain(err)
+		}
+		if _, err := fmt.Fprintln(e.Stdout, link.URL); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pair is a port of this machine and the one of the sandbox that it leads to.

@@ -20,6 +20,11 @@ import (
 func TestSandboxArchives(t *testing.T) {
 	t.Parallel()
 	c, s := newClient(t)
+	usesArchives(t, c, s)
+}
+
+func usesArchives(t *testing.T, c *client.Client, s *served) {
+	t.Helper()
 	box, err := c.Create(t.Context(), client.SandboxRequest{Lazy: true})
 	check(t, err)
 	files, ctx := box.Files(""), t.Context()
@@ -46,7 +51,11 @@ func TestSandboxArchives(t *testing.T) {
 		t.Errorf("a hostile archive: %v", err)
 	}
 	broken := errors.New("broken")
-	if err := files.Unpack(ctx, "/workspace", func(io.Writer) error { return broken }); !errors.Is(err, broken) {
+	if err := files.Unpack(ctx, "/workspace", func(w io.Writer) error {
+		out := tar.NewWriter(w)
+		part := strings.Repeat("x", 16<<20) // more than sockets hold, so that the sandbox has begun
+		return errors.Join(out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "broken", Size: 2 * int64(len(part))}), write(out, part), broken)
+	}); !errors.Is(err, broken) {
 		t.Errorf("a broken archive: %v", err)
 	}
 	if err := files.Unpack(ctx, "/none", func(w io.Writer) error { return tar.NewWriter(w).Close() }); !errors.Is(err, fs.ErrNotExist) {

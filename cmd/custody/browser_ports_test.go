@@ -40,10 +40,14 @@ func TestBrowserPorts(t *testing.T) {
 			p.Allow("") // much of what follows is refused
 			p.Type("#token", token+"\r")
 			p.WaitTextIn("h1", "Runs")
-			v := &visitor{web: w, Page: p, api: own, scheme: c.scheme}
+			v := &visitor{web: w, Page: p, scheme: c.scheme}
 			v.T = t
-			v.opens(b)
-			v.opens(a)
+			link, err := own.Sandbox(b.ID).LogIn(t.Context(), 8080)
+			check(t, err)
+			v.opens(b, link.URL)
+			user := *w.admin
+			user.T, user.env = t, []string{"CUSTODY_URL=" + w.page(), "CUSTODY_TOKEN=" + token, "CUSTODY_CA_FILE=" + w.root}
+			v.opens(a, strings.TrimSpace(user.must(0, "port", "--link", a.ID, "8080").stdout))
 			v.uses()
 			v.attacks(b)
 			v.withdrawn()
@@ -58,7 +62,6 @@ type visitor struct {
 	*testing.T
 	*web
 	*browser.Page
-	api    *client.Client
 	scheme string
 }
 
@@ -68,22 +71,20 @@ func (v *visitor) at(box *client.Box) string {
 	return fmt.Sprintf("%s://8080-%s.sandboxes.localhost:%s", v.scheme, box.ID, port)
 }
 
-// opens logs the browser in to a port.
-func (v *visitor) opens(box *client.Box) {
-	link, err := v.api.Sandbox(box.ID).LogIn(v.Context(), 8080)
-	check(v.T, err)
-	if !strings.HasPrefix(link.URL, v.at(box)+"/.well-known/custody-login?ticket=csp_") {
-		v.Errorf("the link is %s", link.URL)
+// opens logs the browser in to a port with a link.
+func (v *visitor) opens(box *client.Box, link string) {
+	if !strings.HasPrefix(link, v.at(box)+"/.well-known/custody-login?ticket=csp_") {
+		v.Errorf("the link is %s", link)
 	}
 	v.Go(v.at(box) + "/page")
 	v.WaitTextIn("body", "the request has no credential", "open a link of POST /api/v1/sandboxes/ID/ports/PORT/login")
-	v.Go(link.URL)
+	v.Go(link)
 	v.Wait(`location.href === ` + browser.Quote(v.at(box)+"/"))
 	v.WaitTextIn("body", `"path": "/"`)
 	if text := v.Text("body"); strings.Contains(strings.ToLower(text), "custody") || strings.Contains(text, "csp_") {
 		v.Errorf("the sandbox gets %s", text)
 	}
-	v.Go(link.URL)
+	v.Go(link)
 	v.WaitTextIn("body", "the link is not valid", "used before")
 	v.Go(v.at(box) + "/page")
 	v.WaitTextIn("body", "a page")

@@ -235,6 +235,7 @@ func elsewherePort(t *testing.T, e *elsewhere) {
 		e.user.contains(e.user.must(125, "port", box, "--", bad).stderr, "is not two ports")
 	}
 	e.user.contains(e.user.must(125, "port", "r-unknown", "0:80").stderr, "hint: custody ps lists the sandboxes")
+	e.user.contains(e.user.must(125, "port", "--link", box, "8080").stderr, "has no host names for ports of sandboxes")
 	e.portEnds(t)
 }
 

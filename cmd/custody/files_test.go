@@ -19,6 +19,11 @@ import (
 // TestSandboxFiles: a program uses the files of a sandbox through the API, as its users, and the record and the access log have each operation.
 func TestSandboxFiles(t *testing.T) {
 	c, s := newClient(t)
+	usesFiles(t, c, s)
+}
+
+func usesFiles(t *testing.T, c *client.Client, s *served) {
+	t.Helper()
 	box, err := c.Create(t.Context(), client.SandboxRequest{Lazy: true})
 	check(t, err)
 	files, ctx := box.Files(""), t.Context()

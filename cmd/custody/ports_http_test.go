@@ -97,6 +97,7 @@ type web struct {
 	admin *door
 	http  *http.Client
 	cert  *x509.Certificate // nil without TLS
+	root  string            // file with its authority; empty without TLS
 }
 
 // newWeb returns a client, and the sandboxes' hosts.
@@ -132,7 +133,7 @@ func webFor(t *testing.T, dir, section, settings string) (*client.Client, *web) 
 		over.TLSClientConfig.RootCAs.AppendCertsFromPEM(root)
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 		check(t, err)
-		w.cert = pair.Leaf
+		w.cert, w.root = pair.Leaf, filepath.Join(dir, "ca.crt")
 		c.HTTP.Transport = &http.Transport{TLSClientConfig: over.TLSClientConfig.Clone(), ForceAttemptHTTP2: true}
 	}
 	w.http = &http.Client{Transport: over, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -20,6 +20,11 @@ import (
 func TestSandboxWatch(t *testing.T) {
 	t.Parallel()
 	c, s := newClient(t)
+	usesWatches(t, c, s)
+}
+
+func usesWatches(t *testing.T, c *client.Client, s *served) {
+	t.Helper()
 	box, err := c.Create(t.Context(), client.SandboxRequest{})
 	check(t, err)
 	files := box.Files("")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -207,10 +208,8 @@ func (h *sandboxesHandler) takeFile(op channel.FileOp) func(http.ResponseWriter,
 		info, err := s.Write(ctx, c, &incoming{r.Body, rc})
 		_ = deadline(rc, slowest)
 		switch sent := (*bodyError)(nil); {
-		case errors.As(err, &sent) && op == channel.FileUnpack:
-			return bad("send it again", "the body could not be read: only its first files were unpacked")
 		case errors.As(err, &sent):
-			return bad("send it again", "the body could not be read: nothing was written")
+			return sent.problem(op)
 		case err != nil:
 			return fileProblem(err)
 		}
@@ -228,6 +227,18 @@ type incoming struct {
 type bodyError struct{ err error }
 
 func (e *bodyError) Error() string { return e.err.Error() }
+
+// problem returns the response.
+func (e *bodyError) problem(op channel.FileOp) error {
+	left := "nothing was written"
+	if op == channel.FileUnpack {
+		left = "only its first files were unpacked"
+	}
+	if errors.Is(e.err, os.ErrDeadlineExceeded) {
+		return access.NewProblem(http.StatusRequestTimeout, "stalled", fmt.Sprintf("nothing of the body came for %v: %s", bodyFor, left), "send it again, without such pauses")
+	}
+	return bad("send it again", "the body could not be read: %s", left)
+}
 
 // Read implements io.Reader.
 func (i *incoming) Read(b []byte) (int, error) {

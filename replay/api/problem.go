@@ -72,11 +72,13 @@ const errorID = "Custody-Error"
 
 // fail answers err, and logs the details that the client must not see.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // the client has gone, or its credential was withdrawn
-	}
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError && !errors.As(err, new(*access.Problem)) { // which has all details itself
+	known := errors.As(err, new(*access.Problem)) // it has all details itself
+	if r.Context().Err() != nil && !known {
+		// The client has gone, its credential was withdrawn, or its body cannot be read: what it may still get must not be taken for a success.
+		known, p = true, access.NewProblem(http.StatusServiceUnavailable, "interrupted", "the request ended before its answer", "try again")
+	}
+	if p.Status >= http.StatusInternalServerError && !known {
 		id := newID()
 		w.Header().Set(errorID, id)
 		s.log.Error("a request failed", "id", id, "route", r.Pattern, "err", err)
