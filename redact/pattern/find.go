@@ -29,6 +29,7 @@ type scanner struct {
 
 	zones   []zone
 	matches []match
+	endings [lanes][]ending // of one block
 }
 
 // run matches the expression after a literal. If another literal of the same factor occurs before it has ended, the run
@@ -116,8 +117,11 @@ func (s *scanner) scan() (open int) {
 	text, from := s.text, s.from
 	w := s.words
 	table, class, accept := w.table, &w.class, w.accept
-	at := uint32(0)
-	for i := from; i < len(text); i++ {
+	at, i := uint32(0), from
+	for ; len(text)-i >= lanes*lane; i += lanes * lane {
+		at = s.block(at, i)
+	}
+	for ; i < len(text); i++ {
 		at = table[at+uint32(class[text[i]])]
 		if at >= accept {
 			s.occur(w.ends[(at-accept)/w.width], i+1)
@@ -129,6 +133,58 @@ func (s *scanner) scan() (open int) {
 		token--
 	}
 	return min(open, token)
+}
+
+// A block of text is searched in lanes together: the processor follows several chains of states in the time of one.
+const (
+	lanes = 4
+	lane  = 2 << 10 // bytes; more than any literal has
+)
+
+// ending is where a state was reached in which literals end.
+type ending struct {
+	end   int32 // position in the lane
+	state uint32
+}
+
+// block is scan for the block of text from a position on, where the automaton is in a state. It returns the state at the end of the block.
+//
+// The state depends on no more bytes than the longest literal has. So the lanes but the first begin that many bytes before their
+// part of the text, where the literals that end belong to the lane before.
+func (s *scanner) block(at uint32, from int) uint32 {
+	w := s.words
+	table, class, accept := w.table, &w.class, w.accept
+	states := [lanes]uint32{at}
+	for k := 1; k < lanes; k++ {
+		start := from + k*lane
+		for _, b := range s.text[max(from, start-w.longest):start] {
+			states[k] = table[states[k]+uint32(class[b])]
+		}
+	}
+	t0, t1 := s.text[from:][:lane], s.text[from+lane:][:lane]
+	t2, t3 := s.text[from+2*lane:][:lane], s.text[from+3*lane:][:lane]
+	a, b, c, d := states[0], states[1], states[2], states[3]
+	for i := range lane {
+		a = table[a+uint32(class[t0[i]])]
+		b = table[b+uint32(class[t1[i]])]
+		c = table[c+uint32(class[t2[i]])]
+		d = table[d+uint32(class[t3[i]])]
+		if max(a, b, c, d) < accept {
+			continue
+		}
+		for k, state := range [lanes]uint32{a, b, c, d} {
+			if state >= accept {
+				s.endings[k] = append(s.endings[k], ending{int32(i + 1), state})
+			}
+		}
+	}
+	for k := range s.endings {
+		for _, e := range s.endings[k] {
+			s.occur(w.ends[(e.state-accept)/w.width], from+k*lane+int(e.end))
+		}
+		s.endings[k] = s.endings[k][:0]
+	}
+	return d
 }
 
 func isToken(b byte) bool { return isWord(b) || b == '-' || b == '.' || b == '~' }

@@ -57,6 +57,30 @@ func TestFollowAtAnySplit(t *testing.T) {
 	}
 }
 
+// TestFollowLong: a text of many blocks has the hits that it has in pieces that are shorter than a block, wherever they begin.
+func TestFollowLong(t *testing.T) {
+	rs := rules(t)
+	rng := rand.New(rand.NewPCG(9, 10))
+	for range 4 {
+		var text []byte
+		for len(text) < 3*lanes*lane {
+			text = append(append(text, soup(rng, rs)...), '\n')
+		}
+		compareSplit(t, rs, text, []int{lanes*lane - 1})
+		compareSplit(t, rs, text, []int{1 + rng.IntN(lane), len(text)})
+	}
+	const key = "AKIAQYLPMN5HHHFPZAM2" // at each position around the beginnings of lanes and blocks
+	for _, border := range []int{lane, 2 * lane, 3 * lane, lanes * lane} {
+		for at := border - len(key) - 1; at <= border+1; at++ {
+			text := []byte(strings.Repeat("word ", 2*lanes*lane/5))
+			copy(text[at:], " "+key+" ")
+			if hits := rs.Find(nil, text); len(hits) != 1 || hits[0].Start != at+1 {
+				t.Errorf("a key at %d: hits %v", at+1, hits)
+			}
+		}
+	}
+}
+
 func FuzzFollow(f *testing.F) {
 	rs := rules(f)
 	f.Add(uint64(1), []byte("aws_key = "), uint8(0), uint8(3), uint8(50))

@@ -9,12 +9,13 @@ import (
 // 1975) with a row for every state. Bytes that are in no string share a class. The states in which a string ends are
 // last, so that one comparison identifies them. It never changes.
 type words struct {
-	class  [256]uint8
-	width  uint32
-	table  []uint32       // rows; a state is the offset of its row
-	accept uint32         // the first state in which strings end
-	ends   [][]occurrence // by (state - accept) / width, the longest string first
-	depth  []uint8        // by state / width: bytes of a string that have been read
+	class   [256]uint8
+	width   uint32
+	table   []uint32       // rows; a state is the offset of its row
+	accept  uint32         // the first state in which strings end
+	ends    [][]occurrence // by (state - accept) / width, the longest string first
+	depth   []uint8        // by state / width: bytes of a string that have been read
+	longest int            // bytes of the longest string
 }
 
 // occurrence is the meaning of a string's end.
@@ -46,6 +47,7 @@ func newWords(list []occurrence) *words {
 			at = k
 		}
 		nodes[at].ends = append(nodes[at].ends, o)
+		w.longest = max(w.longest, len(o.text))
 	}
 	order := link(nodes)
 	w.fill(nodes, order)
