@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -13,7 +14,26 @@ func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 		whole, err := json.Marshal(e)
 		return append(b, whole...), err
 	}
-	w := writer{append(b, '{')}
+	return e.write(b).b, nil
+}
+
+// AppendPlain appends e as encoding/json encodes it, with and without escaped HTML, and reports whether it can: only the
+// most frequent kinds can, and only without characters that HTML escapes, or that are not ASCII, in other texts than those of type Text.
+func (e *Event) AppendPlain(b []byte) ([]byte, bool) {
+	if !e.claim() {
+		return b, false
+	}
+	size := 512
+	if e.Output != nil {
+		size += len(e.Output.Text) + len(e.Output.Text)/8
+	}
+	w := e.write(slices.Grow(b, size))
+	return w.b, !w.escaped
+}
+
+// write writes an event that claim accepts.
+func (e *Event) write(b []byte) writer {
+	w := writer{b: append(b, '{')}
 	w.time("time", e.Time)
 	w.string("observer", string(e.Observer))
 	w.string("kind", string(e.Kind))
@@ -31,11 +51,14 @@ func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 		e.Exit.write(&w)
 	case e.File != nil:
 		e.File.write(&w)
+	case e.Output != nil:
+		e.Output.write(&w)
 	}
-	return append(w.b, '}'), nil
+	w.b = append(w.b, '}')
+	return w
 }
 
-// claim reports whether the event is exactly one exec, exit or file, with years that JSON can hold.
+// claim reports whether the event is exactly one exec, exit, file or output, with years that JSON can hold.
 func (e *Event) claim() bool {
 	if e.Guest != nil && !fourDigits(e.Guest.Time) || !fourDigits(e.Time) {
 		return false
@@ -48,6 +71,8 @@ func (e *Event) claim() bool {
 		only.Exit = e.Exit
 	case e.File != nil:
 		only.File = e.File
+	case e.Output != nil:
+		only.Output = e.Output
 	default:
 		return false
 	}
@@ -116,8 +141,19 @@ func (f *File) write(w *writer) {
 	w.end()
 }
 
+func (o *Output) write(w *writer) {
+	w.object("output")
+	w.string("stream", o.Stream)
+	w.int("offset", o.Offset)
+	w.text("text", o.Text)
+	w.end()
+}
+
 // writer writes members of JSON objects.
-type writer struct{ b []byte }
+type writer struct {
+	b       []byte
+	escaped bool // a text that is not of type Text has characters that encoding/json may escape
+}
 
 func (w *writer) name(name string) {
 	if last := w.b[len(w.b)-1]; last != '{' {
@@ -135,8 +171,8 @@ func (w *writer) end() { w.b = append(w.b, '}') }
 
 // value writes a text, which is never an error: see Text.MarshalJSON.
 func (w *writer) value(t Text) {
-	if t.plain() {
-		w.b = append(append(append(w.b, '"'), t...), '"')
+	if b, ok := t.appendASCII(w.b); ok {
+		w.b = b
 		return
 	}
 	b, _ := t.MarshalJSON()
@@ -160,6 +196,7 @@ func (w *writer) string(name, s string) {
 		w.b = append(append(append(w.b, '"'), s...), '"')
 		return
 	}
+	w.escaped = true
 	b, _ := json.Marshal(s) // a string is never an error
 	w.b = append(w.b, b...)
 }

@@ -14,6 +14,8 @@ func FuzzAppendJSON(f *testing.F) {
 	f.Add(uint8(1), "", "p", "", int64(137), int64(9), false, int64(0))
 	f.Add(uint8(2), "s", "", "/w/\xff\x00</x>\x00\"y\"", int64(-3), int64(7), true, int64(-62135596800000000))
 	f.Add(uint8(3), "", "", "", int64(0), int64(0), false, int64(math.MaxInt64))
+	f.Add(uint8(5), "step", "stdout", "a line\nand\ttabs\r\n \x00\x1b[1m\x7f \"quoted\" \\ <b>&\b\f", int64(5), int64(0), false, int64(1))
+	f.Add(uint8(5), "a<b", "tty", "ä", int64(5), int64(0), true, int64(1))
 	f.Add(uint8(4), "\u2028", "ä", "\\\x00\x7f\x00\t", int64(5), int64(6), true, int64(1))
 	f.Fuzz(func(t *testing.T, kind uint8, step, proc, texts string, n, m int64, yes bool, at int64) {
 		parts := bytes.Split([]byte(texts), []byte{0})
@@ -22,7 +24,7 @@ func FuzzAppendJSON(f *testing.F) {
 		if yes {
 			e.Guest = &GuestTime{Time: time.Unix(n, m).UTC(), OffsetNS: m}
 		}
-		switch kind % 5 {
+		switch kind % 6 {
 		case 0:
 			e.Exec = &Exec{Proc: proc, Parent: step, PID: int(n), PPID: int(m), Exe: text(0), Cwd: text(1), UID: int(n), Truncated: yes, ArgvBytes: int(m), ArgvSHA256: proc, LLM: step, ToolCall: text(2)}
 			for _, p := range parts {
@@ -37,11 +39,19 @@ func FuzzAppendJSON(f *testing.F) {
 			e.Gap = &Gap{Stage: Stage(step), Count: uint64(n)}
 		case 4:
 			e.Flow = &Flow{Proc: proc, Errno: int(n)}
+		case 5:
+			e.Output = &Output{Stream: proc, Offset: n, Text: Text(texts)}
 		}
 		want, err := json.Marshal(&e)
 		got, gotErr := e.AppendJSON([]byte("before"))
 		if (err == nil) != (gotErr == nil) || err == nil && string(got) != "before"+string(want) {
 			t.Errorf("got  %s, %v\nwant before%s, %v", got, gotErr, want, err)
+		}
+		var unescaped bytes.Buffer
+		enc := json.NewEncoder(&unescaped)
+		enc.SetEscapeHTML(false)
+		if plain, ok := e.AppendPlain(nil); ok && (enc.Encode(&e) != nil || string(plain)+"\n" != unescaped.String()) {
+			t.Errorf("plain %s\nwant  %s", plain, unescaped.String())
 		}
 	})
 }

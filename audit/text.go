@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -17,9 +18,8 @@ type encodedText struct {
 
 // MarshalJSON implements json.Marshaler.
 func (t Text) MarshalJSON() ([]byte, error) {
-	if t.plain() {
-		b := make([]byte, 0, len(t)+2)
-		return append(append(append(b, '"'), t...), '"'), nil
+	if b, ok := t.appendASCII(make([]byte, 0, len(t)+len(t)/16+2)); ok {
+		return b, nil
 	}
 	if utf8.ValidString(string(t)) {
 		return json.Marshal(string(t))
@@ -28,8 +28,35 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(encodedText{Base64: &s})
 }
 
-// plain reports whether t is the same in JSON: printable ASCII that encoding/json does not escape. Most text is, and
+// appendASCII appends t as a JSON string as encoding/json writes it, and reports whether it can: it must be ASCII. Most text is, and
 // encoding is the costliest part of writing an event to the disk.
+func (t Text) appendASCII(b []byte) ([]byte, bool) {
+	from, done := len(b), 0
+	b = append(b, '"')
+	for i := range len(t) {
+		c := t[i]
+		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' {
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			return b[:from], false
+		}
+		b = append(b, t[done:i]...)
+		b, done = appendEscape(b, c), i+1
+	}
+	return append(append(b, t[done:]...), '"'), true
+}
+
+// appendEscape appends the escape of an ASCII character.
+func appendEscape(b []byte, c byte) []byte {
+	const hex = "0123456789abcdef"
+	if k := strings.IndexByte("\"\\\b\f\n\r\t", c); k >= 0 {
+		return append(b, '\\', "\"\\bfnrt"[k])
+	}
+	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+}
+
+// plain reports whether t is the same in JSON: printable ASCII that encoding/json does not escape.
 func (t Text) plain() bool {
 	for i := range len(t) {
 		switch c := t[i]; {

@@ -29,12 +29,23 @@ func (r *Redactor) Seal(v any) (sealed Sealed, err error) {
 	if err := w.value(ptr.Elem()); err != nil {
 		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
 	}
+	if a, ok := v.(appender); ok {
+		if b, ok := a.AppendPlain(nil); ok {
+			return Sealed{b, w.found}, nil
+		}
+	}
 	buf := r.bufs.Get().(*buffer)
 	defer r.recycle(buf)
 	if err := buf.enc.Encode(v); err != nil {
 		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
 	}
 	return Sealed{bytes.Clone(bytes.TrimSuffix(buf.Bytes(), []byte("\n"))), w.found}, nil
+}
+
+// appender is a value that can be encoded as encoding/json does it without escaped HTML, at a fraction of the cost.
+type appender interface {
+	// AppendPlain appends the encoding, or reports that it cannot.
+	AppendPlain([]byte) ([]byte, bool)
 }
 
 type buffer struct {
