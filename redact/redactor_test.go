@@ -168,6 +168,34 @@ func TestPause(t *testing.T) {
 }
 
 // A stream masks values that are added while it runs, and text that it held for another value stays masked.
+// TestFork: a fork of a stream continues with the same result as the stream, and neither changes the other.
+func TestFork(t *testing.T) {
+	r := New([]byte("key"))
+	if err := r.Add("a", []byte("hunter2-correct-horse")); err != nil {
+		t.Fatal(err)
+	}
+	text := []byte("one aHVudGVyMi1jb3JyZWN0LWhvcnNl two\n68756e746572322d636f72726563\n742d686f727365 hunter2-correct-horse three\n")
+	for cut := range len(text) {
+		s := r.Stream()
+		begin := bytes.Clone(s.Write(text[:cut]))
+		f := s.Fork()
+		f.Pause()
+		f.Write([]byte("something else"))
+		f = s.Fork()
+		if f.Holds() != s.Holds() {
+			t.Errorf("cut at %d: held %v and %v", cut, f.Holds(), s.Holds())
+		}
+		want := append(bytes.Clone(s.Write(text[cut:])), s.Flush()...)
+		got := append(bytes.Clone(f.Write(text[cut:])), f.Flush()...)
+		if !bytes.Equal(got, want) {
+			t.Errorf("cut at %d: the fork gives %q, the stream %q", cut, got, want)
+		}
+		if all := append(begin, want...); !bytes.Equal(all, r.Bytes(text)) {
+			t.Errorf("cut at %d: %q, want %q", cut, all, r.Bytes(text))
+		}
+	}
+}
+
 func TestValueAddedToRunningStream(t *testing.T) {
 	for at := range len("hunter2-hunter2 then correct-horse-battery") {
 		r := redactor(t, map[string]string{"a": "hunter2-hunter2"})

@@ -1,6 +1,9 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Stream masks values in a text that arrives in pieces, with the same result as Bytes on the whole text, wherever it is
 // split. It is not safe for concurrent use. Values may be added to its Redactor meanwhile, and are masked from the bytes
@@ -32,6 +35,26 @@ type Stream struct {
 // Stream returns a Stream for a new text.
 func (r *Redactor) Stream() *Stream {
 	return &Stream{redactor: r, scanner: newScanner(r.rules.Load()), tail: tail{redactor: r}}
+}
+
+// Fork returns a Stream in the same state, which is independent from then on.
+func (s *Stream) Fork() *Stream {
+	f := *s
+	f.buf, f.spans, f.found = bytes.Clone(s.buf), slices.Clone(s.spans), slices.Clone(s.found)
+	f.scanner.pending, f.scanner.found = slices.Clone(s.scanner.pending), slices.Clone(s.scanner.found)
+	f.tail.text = bytes.Clone(s.tail.text)
+	return &f
+}
+
+// Holds reports whether text is held back.
+func (s *Stream) Holds() bool {
+	return len(s.buf)+len(s.spans) > 0 || s.tail.from < len(s.tail.text)
+}
+
+// Level reports whether two Streams that were given the same text have released the same part of it.
+func (s *Stream) Level(with *Stream) bool {
+	return s.shown == 0 && with.shown == 0 && len(s.buf) == len(with.buf) && len(s.spans) == len(with.spans) &&
+		len(s.tail.text)-s.tail.from == len(with.tail.text)-with.tail.from
 }
 
 // Found returns the sorted names of the values that were masked so far, or whose markers were in the text.

@@ -17,6 +17,8 @@ import (
 
 const (
 	outputPiece = 32 << 10               // maximum number of bytes in an output event
+	leastRead   = 32 << 10               // size of the buffer into which output is read, which grows while reads fill it
+	mostRead    = 256 << 10              // up to this size
 	outputDelay = 100 * time.Millisecond // how long output waits for more output before it is recorded
 	quietTime   = 250 * time.Millisecond // how long a value at the end of the output waits for more output before it counts as printed
 )
@@ -31,7 +33,7 @@ type pump struct {
 	stream   string // stdout, stderr or tty
 	to       io.Writer
 	unread   chan<- struct{} // receives an element when writing to to fails with EPIPE; its capacity is 1
-	redact   *redact.Stream
+	live     bool            // the output is shown without delay
 	// killed waits for the command's end and reports whether it was killed: then its output may
 	// end in the middle of a value.
 	killed func() bool
@@ -43,9 +45,10 @@ type pump struct {
 	timer   *time.Timer
 	err     error
 
-	looking sync.Mutex       // guards printed, screen and quiet
+	looking sync.Mutex       // guards the fields below; redact only until the stream has ended
 	printed *secrets.Printed // searches the output for values before they are masked; nil: there are no secrets
-	screen  *redact.Stream   // redacts what is shown, if it is shown without delay; nil: the redacted output for the record is shown
+	redact  *redact.Stream   // redacts what is recorded, and shown while screen is nil
+	screen  *redact.Stream   // with live: redacts what is shown from a pause on, which shows output that redact holds back, until both have released the same
 	quiet   *time.Timer      // fires quietTime after the last output
 }
 
@@ -56,20 +59,20 @@ func (p *pump) run(from io.Reader) error {
 	p.quiet = time.AfterFunc(time.Hour, p.pause)
 	defer p.timer.Stop()
 	defer p.quiet.Stop()
-	buf := make([]byte, outputPiece)
+	buf := make([]byte, leastRead)
 	whole := true // whether the output so far ends with a newline
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			whole = buf[n-1] == '\n'
 		}
-		p.look(buf[:n], err != nil)
-		out := p.redact.Write(buf[:n])
+		p.put(p.mask(buf[:n], err != nil), false)
 		if err == nil {
-			p.put(out, false)
+			if n == len(buf) && n < mostRead {
+				buf = make([]byte, 2*n)
+			}
 			continue
 		}
-		p.put(out, false)
 		rest := p.redact.FlushCut
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -84,9 +87,8 @@ func (p *pump) run(from io.Reader) error {
 	}
 }
 
-// look searches new output for values, and shows it immediately if
-// screen is set.
-func (p *pump) look(b []byte, last bool) {
+// mask searches new output for values, and returns the redacted output that can be released. It shows it immediately if live is set.
+func (p *pump) mask(b []byte, last bool) []byte {
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	seq := p.lastSeq()
@@ -96,16 +98,38 @@ func (p *pump) look(b []byte, last bool) {
 			p.printed.End(seq)
 		}
 	}
-	if p.screen != nil {
-		p.show(p.screen.Write(b))
+	out := p.redact.Write(b)
+	if p.live {
+		p.display(b, out)
 		if last {
+			p.part()
 			p.show(p.screen.FlushCut())
 		}
 	}
 	p.quiet.Reset(quietTime)
+	return out
 }
 
-// pause is called quietTime after the last output. It shows the output that screen has held
+// display shows new output b, of which the redactor of the record has released out. The caller holds looking.
+func (p *pump) display(b, out []byte) {
+	if p.screen == nil {
+		p.show(out)
+		return
+	}
+	p.show(p.screen.Write(b))
+	if p.screen.Level(p.redact) {
+		p.screen = nil
+	}
+}
+
+// part gives the terminal a redactor of its own, in the state of that of the record. The caller holds looking.
+func (p *pump) part() {
+	if p.screen == nil {
+		p.screen = p.redact.Fork()
+	}
+}
+
+// pause is called quietTime after the last output. If live is set, it shows the output that was held
 // back, except a value, or the beginning of one from its fourth symbol on.
 func (p *pump) pause() {
 	p.looking.Lock()
@@ -113,7 +137,8 @@ func (p *pump) pause() {
 	if p.printed != nil {
 		p.printed.Pause(p.lastSeq())
 	}
-	if p.screen != nil {
+	if p.live && (p.screen != nil || p.redact.Holds()) {
+		p.part()
 		p.show(p.screen.Pause())
 	}
 }
@@ -124,7 +149,7 @@ func (p *pump) lastSeq() uint64 {
 	return p.seq
 }
 
-// put adds redacted output to pending, records full pieces, and shows b unless screen does.
+// put adds redacted output to pending, records full pieces, and shows b unless live is set.
 func (p *pump) put(b []byte, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,13 +162,13 @@ func (p *pump) put(b []byte, last bool) {
 	if len(p.pending) > 0 {
 		p.timer.Reset(outputDelay)
 	}
-	if p.screen == nil {
+	if !p.live {
 		p.show(b)
 	}
 }
 
 // show writes to the terminal. If that fails, the output is still recorded.
-// The caller holds looking if screen is set, otherwise mu.
+// The caller holds looking if live is set, otherwise mu.
 func (p *pump) show(b []byte) {
 	if len(b) == 0 || p.to == nil {
 		return

@@ -79,6 +79,57 @@ func TestOutputCutOff(t *testing.T) {
 	}
 }
 
+// paused pauses before each of its pieces.
+type paused struct {
+	pump           *pump
+	pieces         []string
+	parted, joined bool // the terminal has had a redactor of its own, and after that none
+}
+
+func (p *paused) Read(b []byte) (n int, err error) {
+	p.joined = p.joined || p.parted && p.pump.screen == nil
+	p.pump.pause()
+	p.parted = p.parted || p.pump.screen != nil
+	if len(p.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n = copy(b, p.pieces[0])
+	p.pieces = p.pieces[1:]
+	return n, nil
+}
+
+// TestLive: output is shown without delay, and what a pause has shown is not shown again. Recorded and shown are the same without values.
+func TestLive(t *testing.T) {
+	const value = "hunter2-correct-horse"
+	red := redact.New([]byte("key"))
+	if err := red.Add("v", []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+	marker := string(red.Bytes([]byte(value)))
+	var log events
+	var shown strings.Builder
+	p := &pump{
+		ctx: t.Context(), recorder: &log, quota: &quota{left: 1 << 20}, stream: "stdout", to: &shown,
+		redact: red.Stream(), live: true, killed: func() bool { return false },
+	}
+	from := &paused{pump: p, pieces: []string{"one\n", "hu", "n", "t", "er\n", "two\n", value[:9], value[9:] + "\n", "hunt", "er2-correct-horse", " three\nhun"}}
+	text := strings.Join(from.pieces, "")
+	if err := p.run(from); err != nil {
+		t.Fatal(err)
+	}
+	if !from.parted || !from.joined {
+		t.Errorf("the terminal had a redactor of its own: %v, and later none: %v", from.parted, from.joined)
+	}
+	want := strings.ReplaceAll(text, value, marker)
+	recorded := ""
+	for _, ev := range log {
+		recorded += string(ev.Output.Text)
+	}
+	if recorded != want || shown.String() != want {
+		t.Errorf("recorded %q\nshown    %q\nwant     %q", recorded, shown.String(), want)
+	}
+}
+
 // TestUnread: the command is signaled if the reader of its output has gone (EPIPE), not if the disk is full.
 func TestUnread(t *testing.T) {
 	for _, tt := range []struct {

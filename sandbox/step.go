@@ -214,10 +214,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 	}
 	unread := make(chan struct{}, 1)
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: seq}
-		if st.Live {
-			p.screen = s.parts.Redactor.Stream()
-		}
+		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), live: st.Live, killed: killed, seq: seq}
 		p.printed = s.credentials.printed(st.Name)
 		outputs.Go(func() { errs[i] = p.run(from) })
 	}
