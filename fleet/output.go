@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 )
 
@@ -53,6 +54,27 @@ func (o *Output) Write(b []byte) (int, error) {
 	close(o.more)
 	o.more = make(chan struct{})
 	return len(b), nil
+}
+
+// The buffer of readFrom has leastRead bytes, and grows up to mostRead while reads fill it.
+const (
+	leastRead = 32 << 10
+	mostRead  = 256 << 10
+)
+
+// readFrom writes what it reads until the end of r.
+func (o *Output) readFrom(r io.Reader) {
+	buf := make([]byte, leastRead)
+	for {
+		n, err := r.Read(buf)
+		o.Write(buf[:n])
+		if err != nil {
+			return
+		}
+		if n == len(buf) && n < mostRead {
+			buf = make([]byte, 2*n)
+		}
+	}
 }
 
 // held reports whether Write waits for a Hold. The caller holds mu.

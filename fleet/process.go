@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -133,7 +132,7 @@ func (p *Process) follow(names []string, reads []*os.File) {
 	for i, name := range names {
 		all.Go(func() {
 			defer reads[i].Close()
-			io.Copy(p.outputs[name], reads[i])
+			p.outputs[name].readFrom(reads[i])
 			p.outputs[name].end()
 		})
 	}

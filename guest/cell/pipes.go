@@ -21,6 +21,10 @@ type pipes struct {
 	outlived       []*outlived
 }
 
+// outputPipe is the capacity of the pipe of an output in bytes, if the kernel allows it: more than the usual 64 KiB, so that a command and
+// its reader take turns less often.
+const outputPipe = 256 << 10
+
 func openPipes() (pipes, error) {
 	p := pipes{theirs: [3]int{-1, -1, -1}}
 	var ours [3]*os.File
@@ -35,6 +39,9 @@ func openPipes() (pipes, error) {
 		}
 		if i == 0 {
 			r, w = w, r
+		}
+		if i > 0 {
+			unix.FcntlInt(uintptr(w), unix.F_SETPIPE_SZ, outputPipe)
 		}
 		ours[i], p.theirs[i] = pollable(r), w
 	}

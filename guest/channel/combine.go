@@ -31,7 +31,7 @@ type combined struct {
 	closed bool
 }
 
-const combineMax = 64 << 10
+const combineMax = 256 << 10
 
 func combine(conn io.ReadWriteCloser) *combined {
 	c := &combined{ReadWriteCloser: conn}

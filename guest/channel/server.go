@@ -335,14 +335,25 @@ func feed(in io.WriteCloser, from net.Conn) {
 	}
 }
 
+// The buffer of an output has leastPour bytes, and grows up to mostPour while reads fill it.
+const (
+	leastPour = 32 << 10
+	mostPour  = 128 << 10
+)
+
 // pour copies output to the host. If the connection has ended it discards the rest, so
-// that the command can end. It zeroes its buffer.
+// that the command can end. It zeroes its buffers.
 func pour(to io.Writer, out io.ReadCloser) {
 	defer out.Close()
-	buf := make([]byte, 32<<10)
-	defer clear(buf)
-	for {
+	buf := make([]byte, leastPour)
+	defer func() { clear(buf) }()
+	for full := false; ; {
+		if full && len(buf) < mostPour {
+			clear(buf)
+			buf = make([]byte, 2*len(buf))
+		}
 		n, err := out.Read(buf)
+		full = n == len(buf)
 		if n > 0 {
 			if _, gone := to.Write(buf[:n]); gone != nil {
 				to = io.Discard
