@@ -1,0 +1,305 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/durable"
+)
+
+// Writer writes a snapshot, which exists when Commit has returned without an error. It is safe for concurrent use.
+type Writer struct {
+	store    *Store
+	manifest manifest
+	path     string   // of the temporary file
+	file     *os.File // has an exclusive flock, so that no other process removes it
+
+	mu     sync.Mutex     // guards the fields below
+	age    io.WriteCloser // encrypts into file
+	at     int64          // bytes of plaintext that were written
+	index  index
+	pages  []*Pages
+	plain  []byte // a chunk before its compression
+	packed []byte // a chunk after it
+	zstd   *zstd.Encoder
+	err    error // the first error: the temporary file is gone
+	ended  bool
+}
+
+// Create begins a snapshot of a run. If the run has one already, Commit replaces it. The caller calls Commit or Abort.
+func (s *Store) Create(ctx context.Context, m Meta) (*Writer, error) {
+	made, err := newManifest(m, s.config.Now())
+	if err != nil {
+		return nil, err
+	}
+	head, err := made.encode()
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{store: s, manifest: made}
+	if w.file, err = s.newTemp(ctx, m.Run); err != nil {
+		return nil, fmt.Errorf("pause run %s: %w", m.Run, err)
+	}
+	w.path = w.file.Name()
+	if _, err = w.file.Write(head); err == nil {
+		w.age, err = age.Encrypt(w.file, seal{ctx, s.config.Keys, sha256.Sum256(head)})
+	}
+	if err == nil {
+		w.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	}
+	if err != nil {
+		w.Abort()
+		return nil, w.explain(err)
+	}
+	return w, nil
+}
+
+// keep stores the first error, after which nothing is left. w.mu is locked.
+func (w *Writer) keep(err error) error {
+	if err != nil && w.err == nil {
+		w.err = w.explain(err)
+		w.remove()
+	}
+	return w.err
+}
+
+func (w *Writer) explain(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("the disk is full: free some of it, or delete paused sandboxes: pause run %s: %w", w.manifest.Run, err)
+	}
+	return fmt.Errorf("pause run %s: %w", w.manifest.Run, err)
+}
+
+// remove removes the temporary file. w.mu is locked.
+func (w *Writer) remove() {
+	if !w.ended {
+		w.ended = true
+		os.Remove(w.path) // if that fails, the next Open removes it
+		w.file.Close()
+	}
+}
+
+// Abort removes what was written. After Commit it does nothing.
+func (w *Writer) Abort() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove()
+	if w.err == nil {
+		w.err = errors.New("the paused state was already committed or aborted")
+	}
+}
+
+// begin adds a part. w.mu is locked.
+func (w *Writer) begin(name string, pages bool, size int64) (*part, error) {
+	switch {
+	case w.err != nil:
+		return nil, w.err
+	case !validPart(name):
+		return nil, fmt.Errorf("%.80q is not the name of a part", name)
+	case w.index.find(name) != nil:
+		return nil, fmt.Errorf("part %s is there already", name)
+	case len(w.index.Parts) == maxParts:
+		return nil, fmt.Errorf("part %s is one more than the %d that are possible", name, maxParts)
+	case size < 0 || size > maxSize || size%PageSize != 0:
+		return nil, fmt.Errorf("part %s cannot have %d bytes: want whole pages of %d bytes", name, size, PageSize)
+	}
+	p := &part{Name: name, Pages: pages, Size: size, Chunks: []chunk{}}
+	w.index.Parts = append(w.index.Parts, p)
+	return p, nil
+}
+
+// chunk compresses and writes a chunk. w.mu is locked.
+func (w *Writer) chunk(p *part, plain []byte) error {
+	w.packed = w.zstd.EncodeAll(plain, w.packed[:0])
+	stored := w.packed
+	if len(stored) >= len(plain)-len(plain)/8 { // not worth the time to decompress it
+		stored = plain
+	}
+	if budget := w.store.config.Budget; budget > 0 && w.at+int64(len(stored)) > budget {
+		return ErrBudget
+	}
+	if _, err := w.age.Write(stored); err != nil {
+		return err
+	}
+	p.Chunks = append(p.Chunks, chunk{At: w.at, Stored: len(stored), Plain: len(plain)})
+	w.at += int64(len(stored))
+	return nil
+}
+
+// Part writes a part of bytes, such as the state of a machine's devices.
+func (w *Writer) Part(name string, r io.Reader) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.begin(name, false, 0)
+	buf := make([]byte, chunkData)
+	for more := true; more && err == nil; {
+		var n int
+		if n, more, err = fillFrom(r, buf); err == nil && n > 0 {
+			p.Size += int64(n)
+			err = w.chunk(p, buf[:n])
+		}
+	}
+	return w.keep(err)
+}
+
+// fillFrom reads until buf is full, or r has no more. Unlike io.ReadFull it distinguishes the end of r from an io.ErrUnexpectedEOF of r.
+func fillFrom(r io.Reader, buf []byte) (n int, more bool, err error) {
+	for n < len(buf) && err == nil {
+		var read int
+		read, err = r.Read(buf[n:])
+		n += read
+	}
+	if errors.Is(err, io.EOF) {
+		return n, false, nil
+	}
+	return n, err == nil, err
+}
+
+// Pages begins a part of pages: a file of size bytes, relative to base. If base is nil, or where it ends, it has zeros.
+func (w *Writer) Pages(name string, size int64, base io.ReaderAt) (*Pages, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.begin(name, true, size)
+	if err != nil {
+		return nil, w.keep(err)
+	}
+	pages := &Pages{w: w, part: p, base: base, stored: make([]uint64, size/PageSize/64+1)}
+	w.pages = append(w.pages, pages)
+	return pages, nil
+}
+
+// File writes a file as a part of pages relative to base, which may be nil. It does not read the holes of both files.
+func (w *Writer) File(ctx context.Context, name string, file, base *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	var below io.ReaderAt
+	if base != nil {
+		below = base
+	}
+	pages, err := w.Pages(name, info.Size(), below)
+	if err != nil {
+		return err
+	}
+	err = copySpans(ctx, pages, file, base, info.Size())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keep(err)
+}
+
+func copySpans(ctx context.Context, to *Pages, file, base *os.File, size int64) error {
+	spans, err := dataSpans(size, file, base)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, chunkData)
+	for _, s := range spans {
+		for at := s.at; at < s.end; at += chunkData {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			piece := buf[:min(chunkData, s.end-at)]
+			if err := readZeros(file, piece, at); err != nil {
+				return err
+			}
+			if err := to.Page(at, piece); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readZeros fills p from f, and with zeros behind its end.
+func readZeros(f io.ReaderAt, p []byte, at int64) error {
+	n, err := f.ReadAt(p, at)
+	clear(p[n:])
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Commit stores the snapshot durably, and replaces an older one of the run. It first removes the oldest snapshots of other runs until the
+// budget suffices. After an error nothing of the new snapshot is left.
+func (w *Writer) Commit(ctx context.Context) (Info, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return Info{}, w.err
+	}
+	info, err := w.finish(ctx)
+	if w.keep(err) != nil {
+		return Info{}, w.err
+	}
+	w.ended, w.err = true, errors.New("the paused state was already committed or aborted")
+	return info, w.file.Close()
+}
+
+// finish completes the file and gives it its name. w.mu is locked.
+func (w *Writer) finish(ctx context.Context) (Info, error) {
+	for _, p := range w.pages {
+		if err := p.flush(); err != nil {
+			return Info{}, err
+		}
+	}
+	end, err := w.index.encode(w.at)
+	if err != nil {
+		return Info{}, err
+	}
+	if _, err := w.age.Write(end); err != nil {
+		return Info{}, err
+	}
+	if err := errors.Join(w.age.Close(), w.file.Sync(), ctx.Err()); err != nil {
+		return Info{}, err
+	}
+	stat, err := w.file.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	info := w.manifest.info(stat.Size())
+	return info, w.store.put(ctx, w.path, info)
+}
+
+// put gives a complete temporary file the name of its run's snapshot.
+func (s *Store) put(ctx context.Context, temp string, info Info) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if enough, err := s.makeRoom(ctx, info.Size, info.Run); !enough {
+		return errors.Join(ErrBudget, err)
+	}
+	old, err := s.open(ctx, info.Run, unix.LOCK_SH) // readers may continue with it
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err := os.Rename(temp, s.path(info.Run)); err != nil {
+		return errors.Join(err, closeAll(old))
+	}
+	if old != nil && unix.Flock(int(old.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		wipe(old) // it has no name, so a failure leaves only its blocks
+	}
+	if err := errors.Join(closeAll(old), durable.SyncDir(string(s.files))); err != nil {
+		return errors.Join(err, os.Remove(s.path(info.Run)))
+	}
+	return nil
+}
+
+func closeAll(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
