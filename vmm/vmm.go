@@ -34,12 +34,15 @@ type Image struct {
 	Guest  string   // path of the custody-guest program, for drivers that need no Kernel and Initrd
 	Root   *os.File // erofs userland, read-only
 	// Memory backs the guest's RAM. A restored machine maps it privately (copy on write) and does not
-	// change it. A booted machine writes to it, so that Snapshot can be called.
+	// change it, unless Own is set. A booted machine writes to it, so that Snapshot can be called.
 	Memory *os.File
+	// Own means that a restored machine is the only user of Memory and writes to it, so that its RAM needs no second
+	// copy. Memory must then be open for reading and writing, otherwise for reading only.
+	Own bool
 	// Disk is the scratch disk at the time of the snapshot, when the guest had it mounted. A restored machine
 	// needs a copy of it as Machine.Scratch. Nil for a cold boot.
 	Disk *os.File
-	// State is the device state that Snapshot wrote. Nil means a cold boot.
+	// State is the device state that Snapshot or Save wrote. Nil means a cold boot.
 	State *os.File
 }
 
@@ -109,6 +112,14 @@ type VM interface {
 	Err() error
 	// Destroy ends the machine immediately and returns when its processes and resources have been removed.
 	Destroy(ctx context.Context) error
+}
+
+// Saver is a VM that can be saved while it belongs to a run, and started again or more than once. Its scratch disk, its RAM and its
+// device state are copied while it is frozen. What starts from them must have the same CPUs, memory and devices.
+type Saver interface {
+	// Save writes the device state of the frozen machine, which can continue after it. Its RAM is what Dump then returns (ReadCore); with
+	// Image.Own it is also in Image.Memory after Destroy.
+	Save(ctx context.Context, state *os.File) error
 }
 
 // Observer is a VM whose driver observes from the host what runs in it. The guest then has no sensor.

@@ -80,6 +80,9 @@ func (s *spawned) launch(d *Driver, m vmm.Machine) error {
 func (s *spawned) inputs(d *Driver, m vmm.Machine, j *jail) (opened []*os.File, err error) {
 	uid := s.uid.UID()
 	j.files = []file{{name: rootFile, file: m.Image.Root}}
+	if m.Image.Own {
+		return nil, errors.New("firecracker maps the memory file of a restored machine privately: the machine cannot own it")
+	}
 	if m.Image.State != nil {
 		state, err := readState(m.Image.State)
 		if err != nil {

@@ -104,6 +104,8 @@ type qemuProcess interface {
 	remote.Process
 	// Settle reports that the machine is up, after which QEMU can open no more files for writing.
 	Settle()
+	// StateFile returns an empty file in memory. QEMU gets the descriptor w, which must be open for writing only.
+	StateFile(context.Context) (r, w *os.File, err error)
 }
 
 // vm implements vmm.VM.
@@ -135,7 +137,7 @@ func (v *vm) start(ctx context.Context, monitor *net.UnixConn, state *os.File) (
 	v.supervised.Go(v.supervise)
 	if state != nil {
 		if err := v.restore(ctx, state); err != nil {
-			return v.explain(err)
+			return v.explain(fmt.Errorf("load the device state: %w", err))
 		}
 	}
 	v.process.Settle()
@@ -160,19 +162,23 @@ func (d *descriptors) add(f *os.File) string {
 	return strconv.Itoa(2 + len(*d))
 }
 
-func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.File) []string {
+// args returns QEMU's arguments. saved reports whether Save wrote the state to restore.
+func (d *Driver) args(m vmm.Machine, saved bool, files *descriptors, mon, channel, tap *os.File) []string {
 	accel, cpu := "tcg,tb-size=64", "max"
 	if d.kvm {
 		accel, cpu = "kvm", "host"
 	}
-	share := "off"
-	if m.Image.State == nil {
+	share, machine := "off", machineType()
+	if writesMemory(m.Image) {
 		share = "on"
+	}
+	if saved {
+		machine += ",suppress-vmdesc=on"
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-name", "custody",
-		"-M", machineType(), "-accel", accel, "-cpu", cpu,
+		"-M", machine, "-accel", accel, "-cpu", cpu,
 		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", m.Memory>>20),
 		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,mem-path=%s,share=%s", m.Memory>>20, memoryPath, share),
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
@@ -198,6 +204,9 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 		args = append(args, "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
 	} else {
 		args = append(args, "-serial", "null")
+	}
+	if saved {
+		args = append(args, "-global", "migration.send-configuration=off")
 	}
 	if m.Image.State != nil {
 		return append(args, "-incoming", "defer")
@@ -259,102 +268,6 @@ func (d *Driver) kernelArgs() []string {
 	return []string{"-kernel", kernelPath, "-initrd", initrdPath, "-append", options}
 }
 
-// ignoreShared makes a migration skip the guest's RAM, which is in a file already.
-func (v *vm) ignoreShared(ctx context.Context) error {
-	on := map[string]any{"capabilities": []any{map[string]any{"capability": "x-ignore-shared", "state": true}}}
-	return v.mon.run(ctx, "migrate-set-capabilities", on, nil)
-}
-
-// sendFile passes a file to QEMU under the name "state".
-func (v *vm) sendFile(ctx context.Context, f *os.File) error {
-	fd := int(f.Fd())
-	return v.mon.run(ctx, "getfd", map[string]string{"fdname": "state"}, &fd)
-}
-
-// restore loads the device state and leaves the machine frozen.
-func (v *vm) restore(ctx context.Context, state *os.File) error {
-	if err := v.ignoreShared(ctx); err != nil {
-		return err
-	}
-	ours, theirs, err := pipeOf(true)
-	if err != nil {
-		return err
-	}
-	return v.migrate(ctx, "migrate-incoming", ours, theirs, func() error {
-		_, err := io.Copy(ours, state)
-		return errors.Join(err, ours.Close()) // the end of the state
-	})
-}
-
-// pipeOf returns the ends of a pipe for the device state; ours is the writing end if weWrite is set. A pipe is
-// needed because QEMU 11 and later do not migrate to or from a file descriptor of a regular file.
-func pipeOf(weWrite bool) (ours, theirs *os.File, err error) {
-	r, w, err := os.Pipe()
-	if weWrite {
-		r, w = w, r
-	}
-	return r, w, err
-}
-
-// migrate makes QEMU write or read its device state through theirs, while transfer reads or writes ours. Both ends
-// are closed on return.
-func (v *vm) migrate(ctx context.Context, command string, ours, theirs *os.File, transfer func() error) error {
-	err := v.sendFile(ctx, theirs)
-	theirs.Close()
-	if err != nil {
-		ours.Close()
-		return err
-	}
-	transferred := make(chan error, 1)
-	go func() { transferred <- transfer() }()
-	err = v.mon.run(ctx, command, map[string]string{"uri": "fd:state"}, nil)
-	if err == nil {
-		err = v.migrated(ctx)
-	}
-	if err != nil {
-		ours.Close() // ends transfer
-		<-transferred
-		return err
-	}
-	select {
-	case err = <-transferred:
-	case <-ctx.Done():
-		err = ctx.Err()
-		ours.Close()
-		<-transferred
-	}
-	ours.Close()
-	return err
-}
-
-// migrated waits for the end of a migration in either direction.
-func (v *vm) migrated(ctx context.Context) error {
-	for {
-		raw, err := v.mon.query(ctx, "query-migrate", nil, nil)
-		if err != nil {
-			return err
-		}
-		var status struct {
-			Status string `json:"status"`
-			Error  string `json:"error-desc"`
-		}
-		if err := json.Unmarshal(raw, &status); err != nil {
-			return fmt.Errorf("qmp query-migrate: %w", err)
-		}
-		switch status.Status {
-		case "completed":
-			return nil
-		case "failed", "cancelled":
-			return fmt.Errorf("device state: migration %s: %s", status.Status, status.Error)
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // Channel implements vmm.VM.
 func (v *vm) Channel() io.ReadWriteCloser { return v.channel }
 
@@ -375,24 +288,6 @@ func (v *vm) Err() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.err
-}
-
-// Snapshot implements vmm.VM.
-func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
-	if err := v.Freeze(ctx); err != nil {
-		return err
-	}
-	if err := v.ignoreShared(ctx); err != nil {
-		return err
-	}
-	ours, theirs, err := pipeOf(false)
-	if err != nil {
-		return err
-	}
-	return v.explain(v.migrate(ctx, "migrate", ours, theirs, func() error {
-		_, err := io.Copy(state, ours)
-		return err
-	}))
 }
 
 // event handles an event of the monitor. It does not block.

@@ -10,7 +10,11 @@ import (
 	"github.com/custody-project/custody/vmm/remote"
 )
 
-const callSettle = "vm-settle"
+// The calls of a QEMU, in addition to those of every machine.
+const (
+	callSettle    = "vm-settle"
+	callStateFile = "vm-state-file"
+)
 
 // NewServer returns the server of a machine (package remote), whose files stay open until its Close.
 func (d *Driver) NewServer(m vmm.Machine) privsep.Server {
@@ -29,6 +33,13 @@ func (d *Driver) NewServer(m vmm.Machine) privsep.Server {
 	remote.Add(s, callSettle, func(_ context.Context, p *spawned, _ remote.Empty) (any, []*os.File, error) {
 		p.Settle()
 		return remote.Empty{}, nil, nil
+	})
+	remote.Add(s, callStateFile, func(ctx context.Context, p *spawned, _ remote.Empty) (any, []*os.File, error) {
+		r, w, err := p.StateFile(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return remote.Empty{}, []*os.File{r, w}, nil
 	})
 	return s
 }
@@ -63,4 +74,13 @@ type remoteProcess struct{ *remote.Machine }
 // Settle implements qemuProcess. If the connection has ended, so has QEMU.
 func (p remoteProcess) Settle() {
 	_, _ = p.Call(context.Background(), callSettle, remote.Empty{}, nil, 0)
+}
+
+// StateFile implements qemuProcess.
+func (p remoteProcess) StateFile(ctx context.Context) (r, w *os.File, err error) {
+	files, err := p.Call(ctx, callStateFile, remote.Empty{}, nil, 2)
+	if err != nil {
+		return nil, nil, err
+	}
+	return files[0], files[1], nil
 }

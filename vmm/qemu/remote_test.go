@@ -2,10 +2,13 @@ package qemu_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/privsep"
@@ -36,6 +39,10 @@ func work() error {
 		"bash": privsep.Handle(func(_ context.Context, script string) (any, []*os.File, error) {
 			out, err := bash(ctx, vm, script)
 			return out, nil, err
+		}),
+		"save": privsep.Handle(func(context.Context, struct{}) (any, []*os.File, error) {
+			state, err := saveFrozen(ctx, vm)
+			return none, []*os.File{state}, err
 		}),
 		"err": privsep.Handle(func(context.Context, struct{}) (any, []*os.File, error) {
 			<-vm.Done()
@@ -77,6 +84,19 @@ func bash(ctx context.Context, vm vmm.VM, script string) (string, error) {
 	return string(out), err
 }
 
+// saveFrozen freezes a machine and returns a file in memory with its device state.
+func saveFrozen(ctx context.Context, vm vmm.VM) (*os.File, error) {
+	if err := vm.Freeze(ctx); err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	state := os.NewFile(uintptr(fd), "state")
+	return state, errors.Join(vm.(vmm.Saver).Save(ctx, state), vm.Thaw(ctx))
+}
+
 // newServer starts a worker and the server of its machine.
 func newServer(t *testing.T) (privsep.Server, *privsep.Process) {
 	t.Helper()
@@ -109,6 +129,15 @@ func TestRemote(t *testing.T) {
 	}
 	if _, err := worker.Call(t.Context(), "start", struct{}{}, nil); err == nil || !strings.Contains(err.Error(), "was started or removed already") {
 		t.Errorf("a second machine: %v", err)
+	}
+	files, err := worker.Call(t.Context(), "save", struct{}{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files[0].Close()
+	head := make([]byte, 4)
+	if _, err := files[0].ReadAt(head, 0); err != nil || string(head) != "QEVM" {
+		t.Errorf("a device state that begins with %q, %v", head, err)
 	}
 	if _, err := worker.Call(t.Context(), "destroy", struct{}{}, nil); err != nil {
 		t.Error(err)

@@ -39,6 +39,13 @@ func (d *Driver) spawn(m vmm.Machine) (s *spawned, e ends, err error) {
 	if os.Geteuid() != 0 {
 		return nil, e, errors.New("starting a VM needs root, to confine it: run custody with sudo")
 	}
+	if err := checkMemory(m); err != nil {
+		return nil, e, err
+	}
+	saved, err := isSaved(m.Image.State)
+	if err != nil {
+		return nil, e, err
+	}
 	if err := confine.Sweep(); err != nil {
 		return nil, e, fmt.Errorf("clean up after machines whose custody process was killed: %w", err)
 	}
@@ -90,7 +97,7 @@ func (d *Driver) spawn(m vmm.Machine) (s *spawned, e ends, err error) {
 		return s, e, err
 	}
 	files := descriptors{}
-	j.args = d.args(m, &files, theirs[0], theirs[1], tap)
+	j.args = d.args(m, saved, &files, theirs[0], theirs[1], tap)
 	j.files = files
 	if d.kvm {
 		if s.kvm, err = openKVM(); err != nil {

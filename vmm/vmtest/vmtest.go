@@ -37,9 +37,10 @@ type Options struct {
 
 // Machine is a restored VM with a connected guest. It is destroyed at the end of its test.
 type Machine struct {
-	t     testing.TB
-	VM    vmm.VM
-	Guest *channel.Client
+	t       testing.TB
+	VM      vmm.VM
+	Guest   *channel.Client
+	Machine vmm.Machine // what VM was started from
 }
 
 // Restore starts a machine. A missing template fails the test.
@@ -58,7 +59,7 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 		d = Driver(t)
 	}
 	described := Describe(t, d, o)
-	m := &Machine{t: t}
+	m := &Machine{t: t, Machine: described}
 	var err error
 	m.VM, err = d.Start(ctx, described)
 	check(t, err)
