@@ -49,8 +49,9 @@ func fileProblem(err error) error {
 	return fleetProblem(err)
 }
 
-// fileCall returns the operation that a request asks for, and the files of the sandbox, which is live.
-func (h *sandboxesHandler) fileCall(r *request, op channel.FileOp) (s fleet.Files, c run.FileCall, err error) {
+// fileCall returns the operation that a request asks for, and the files of the sandbox, which is live. The answer has no deadline until the guest
+// has answered.
+func (h *sandboxesHandler) fileCall(w http.ResponseWriter, r *request, op channel.FileOp) (s fleet.Files, c run.FileCall, err error) {
 	sandbox, err := h.find(r)
 	if err != nil {
 		return s, c, err
@@ -80,17 +81,21 @@ func (h *sandboxesHandler) fileCall(r *request, op channel.FileOp) (s fleet.File
 	if err := c.Check(); err != nil && op != channel.FileList {
 		return s, c, bad("", "%v", err)
 	}
-	return s, c, live(r.Context(), sandbox)
+	if err := live(r.Context(), sandbox); err != nil {
+		return s, c, err
+	}
+	return s, c, deadline(http.NewResponseController(w), 0)
 }
 
 // fileRoute returns the handler of an operation without content, which answers with the description of the file.
 func (h *sandboxesHandler) fileRoute(op channel.FileOp) func(http.ResponseWriter, *request) error {
 	return func(w http.ResponseWriter, r *request) error {
-		s, c, err := h.fileCall(r, op)
+		s, c, err := h.fileCall(w, r, op)
 		if err != nil {
 			return err
 		}
 		info, err := s.Do(r.Context(), c)
+		_ = deadline(http.NewResponseController(w), answerFor)
 		if err != nil {
 			return fileProblem(err)
 		}
@@ -103,7 +108,7 @@ func (h *sandboxesHandler) fileRoute(op channel.FileOp) func(http.ResponseWriter
 }
 
 func (h *sandboxesHandler) listFiles(w http.ResponseWriter, r *request) error {
-	s, c, err := h.fileCall(r, channel.FileList)
+	s, c, err := h.fileCall(w, r, channel.FileList)
 	if err != nil {
 		return err
 	}
@@ -113,6 +118,7 @@ func (h *sandboxesHandler) listFiles(w http.ResponseWriter, r *request) error {
 	}
 	c.Max = int(most)
 	entries, more, err := s.List(r.Context(), c)
+	_ = deadline(http.NewResponseController(w), answerFor)
 	if err != nil {
 		return fileProblem(err)
 	}
@@ -129,7 +135,7 @@ func (h *sandboxesHandler) listFiles(w http.ResponseWriter, r *request) error {
 // sendFile returns the handler that sends the content of a file, of which a client can ask for a part, or an archive.
 func (h *sandboxesHandler) sendFile(op channel.FileOp, contentType string) func(http.ResponseWriter, *request) error {
 	return func(w http.ResponseWriter, r *request) error {
-		s, c, err := h.fileCall(r, op)
+		s, c, err := h.fileCall(w, r, op)
 		if err != nil {
 			return err
 		}
@@ -186,6 +192,7 @@ func (o *outgoing) end(err error) error {
 		_ = o.rc.Flush() // the end of an archive can have the reason
 		panic(http.ErrAbortHandler)
 	case err != nil:
+		_ = deadline(o.rc, slowest)
 		return err
 	}
 	o.begin()
@@ -195,16 +202,13 @@ func (o *outgoing) end(err error) error {
 // takeFile returns the handler that makes a file of the body, or unpacks it. It may be of any length.
 func (h *sandboxesHandler) takeFile(op channel.FileOp) func(http.ResponseWriter, *request) error {
 	return func(w http.ResponseWriter, r *request) error {
-		s, c, err := h.fileCall(r, op)
+		s, c, err := h.fileCall(w, r, op)
 		if err != nil {
 			return err
 		}
 		rc := http.NewResponseController(w)
 		ctx, cancel := h.untilEnd(r.Context())
 		defer cancel()
-		if err := deadline(rc, 0); err != nil {
-			return err
-		}
 		info, err := s.Write(ctx, c, &incoming{r.Body, rc})
 		_ = deadline(rc, slowest)
 		switch sent := (*bodyError)(nil); {

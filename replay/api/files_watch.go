@@ -19,7 +19,7 @@ type fileWatches struct{ *sandboxesHandler }
 // follow streams the changes of a directory as events, each with its number, until the client leaves or the directory is gone.
 func (fw fileWatches) follow(w http.ResponseWriter, r *request) error {
 	h := fw.sandboxesHandler
-	s, c, err := h.fileCall(r, channel.FileWatch)
+	s, c, err := h.fileCall(w, r, channel.FileWatch)
 	if err != nil {
 		return err
 	}
@@ -114,6 +114,7 @@ func (st *changeStream) change(ch channel.FileChange) error {
 // end ends the answer, with the problem if there was one.
 func (st *changeStream) end(err error) error {
 	if st.sent == 0 {
+		_ = deadline(st.rc, slowest)
 		return err
 	}
 	if err == nil {

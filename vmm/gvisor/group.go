@@ -137,7 +137,7 @@ func (g *group) limitDisk(disk *os.File, bytesPerSecond int64) error {
 	}
 	if g.v2 == nil {
 		return errors.New("limits.disk_rate: under gvisor it needs control groups of version 2, and this host has version 1, " +
-			"which does not limit writes that the kernel delays: boot the host with systemd.unified_cgroup_hierarchy=1, require another tier, or remove the limit")
+			"which does not limit writes that the kernel delays: boot the host with systemd.unified_cgroup_hierarchy=1, require another tier, or remove the limit from custody.yaml and disk_rate from the quotas of host.yaml")
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(disk.Fd()), &st); err != nil {
