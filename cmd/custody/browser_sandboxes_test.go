@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/internal/browser"
 	"github.com/custody-project/custody/internal/sampleruns"
@@ -36,7 +38,7 @@ func TestBrowserSandboxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin.write(path, string(text)+twoAtATime)
+	admin.write(path, string(text)+twoAtATime+"serve: {port_domain: sandboxes.localhost}\n")
 	s := serveFor(t, admin, publicDir(t))
 	c := caller{t, s.page(), s.admin.newToken("op", string(access.Operator))}
 	var all [3]client.Sandbox
@@ -44,7 +46,7 @@ func TestBrowserSandboxes(t *testing.T) {
 		create := client.SandboxRequest{Session: fmt.Sprint("task-", i), TimeSeconds: 600, IdleSeconds: 900} // the default project allows 900
 		c.ask(http.StatusCreated, "POST", "/sandboxes", create, &all[i])
 		if i < 2 {
-			c.ask(http.StatusCreated, "POST", "/sandboxes/"+all[i].ID+"/processes", client.ProcessRequest{Argv: []string{"sleep", "3600"}}, nil)
+			c.ask(http.StatusCreated, "POST", "/sandboxes/"+all[i].ID+"/processes", client.ProcessRequest{Shell: [...]string{webServer, "sleep 3600"}[i]}, nil)
 		}
 	}
 	first, waits := all[0].ID, all[2].ID
@@ -56,6 +58,7 @@ func TestBrowserSandboxes(t *testing.T) {
 	p.WaitTextIn(".queue", waits, "sandboxes")
 	p.WaitTextIn(".uses", "full 2 of 2")
 	keepsFocus(p, "Stop "+all[1].ID)
+	opensPorts(p, s, first, all[1].ID)
 	accessible(t, p, "sandboxes of an operator")
 
 	t.Run("viewer", func(t *testing.T) {
@@ -97,6 +100,29 @@ func TestBrowserSandboxes(t *testing.T) {
 	if problems := p.Problems(); len(problems) > 0 {
 		t.Errorf("the browser has problems: %.2000q", problems)
 	}
+}
+
+// opensPorts opens the port of a sandbox in a new tab. The other sandbox has none.
+func opensPorts(p *browser.Page, s *served, sandbox, other string) {
+	port := labelled("Open port 8080 of " + sandbox + " in a new tab")
+	p.Until("listed: the port", func() bool { // when the server has started
+		p.ClickOn(labelled("Open a port of " + sandbox))
+		return browser.Eval[bool](p, port+" !== null")
+	})
+	p.ClickOn(port)
+	p.Until("open: the page of the port", func() bool {
+		var in, page bool
+		for _, a := range s.admin.looks() {
+			if string(a.About) == sandbox && a.Who == "op" && a.Verdict == audit.Allow {
+				in = in || a.Action == "login" && strings.HasSuffix(a.Route, "/.well-known/custody-login")
+				page = page || a.Route == "HTTP {port}-{run}" && strings.Contains(string(a.Query), "path=/")
+			}
+		}
+		return in && page
+	})
+	p.Front()
+	p.ClickOn(labelled("Open a port of " + other))
+	p.WaitTextIn("main", "No process listens on a port.")
 }
 
 // labelled is the element with a label for screen readers.

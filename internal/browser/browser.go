@@ -226,6 +226,16 @@ func (p *Page) Go(address string) {
 	p.Do(chromedp.Navigate(address))
 }
 
+// Front has the browser show the tab again after another one was opened: what is not shown is not drawn.
+func (p *Page) Front() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, page.BringToFront, struct{}{}); err != nil {
+		p.t.Fatal("show the tab:", err)
+	}
+}
+
 // Reload loads the page again.
 func (p *Page) Reload() {
 	p.t.Helper()

@@ -822,6 +822,18 @@ export interface Sandbox {
   running: number;
   error?: string;
 }
+/** A TCP port of a sandbox on which a process listens. */
+export interface Port {
+  port: number;
+  url?: string;
+}
+
+/** A link that opens a port in a browser once. */
+export interface PortLogin {
+  url: string;
+  expires: string;
+}
+
 export interface QuotaUse {
   quota: string;
   used?: number;

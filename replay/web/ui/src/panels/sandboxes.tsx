@@ -10,6 +10,7 @@ import * as prefs from "../prefs";
 import type { Health, Quotas, Sandbox } from "../types";
 import { Page, RunLink } from "./pages";
 import { usePolled } from "./polled";
+import { PortOpener } from "./ports";
 import { Queue, Uses, Wide } from "./quotas";
 import { can, Choice, FilterField } from "./shared";
 
@@ -120,6 +121,7 @@ function Buttons({ s, now, by, act }: { s: Sandbox; now: number; by: number; act
         onBlur={act.reset} onClick={() => !longest && act.extend(s, Math.floor((until - now) / 1000))}>{sure("extend") ? `Sure? It ends at ${clock(until, zone, 0)}` : "Extend"}</button>{" "}
       <button type="button" aria-label={sure("stop") ? undefined : `Stop ${s.id}`}
         onBlur={act.reset} onClick={() => act.stop(s)}>{sure("stop") ? "Sure? Its processes end" : "Stop"}</button>
+      {s.state === "live" && <PortOpener sandbox={s.id} />}
     </>
   );
 }
