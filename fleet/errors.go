@@ -38,7 +38,7 @@ func conflict(format string, args ...any) error {
 }
 
 // lost returns the error of a call that failed because the sandbox has ended, or has lost its machine and is about to; otherwise err.
-func (s *Sandbox) lost(err error) error {
+func lost(s *Sandbox, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -101,7 +101,7 @@ func (f Files) explain(err error) error {
 	if errors.As(err, new(*channel.FileError)) {
 		return err
 	}
-	return f.sandbox.lost(err)
+	return lost(f.sandbox, err)
 }
 
 // Do carries out an operation that has no content and lists nothing. An error can be a channel.FileError.

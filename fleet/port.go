@@ -71,5 +71,5 @@ func (p Ports) failed(err error) error {
 	if errors.Is(err, worker.ErrManyConnections) {
 		return conflict("%v", err)
 	}
-	return p.sandbox.lost(err)
+	return lost(p.sandbox, err)
 }

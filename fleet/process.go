@@ -111,7 +111,7 @@ func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (p 
 		if wrong := new(run.CommandError); errors.As(err, &wrong) {
 			return nil, invalid("%v", wrong)
 		}
-		return nil, s.lost(err)
+		return nil, lost(s, err)
 	}
 	p.Name = p.process.Name
 	s.fleet.work.Go(func() { p.follow(names, reads) })

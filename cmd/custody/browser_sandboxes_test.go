@@ -120,7 +120,7 @@ func opensPorts(p *browser.Page, s *served, sandbox, other string) {
 		}
 		return in && page
 	})
-	p.Front()
+	browser.Front(p)
 	p.ClickOn(labelled("Open a port of " + other))
 	p.WaitTextIn("main", "No process listens on a port.")
 }

@@ -275,7 +275,7 @@ func stopped(t *testing.T, box, other *client.Box, machine int) {
 	}
 }
 
-// TestFilesStall: a client that sends only a part of a body is told that it was too slow, and nothing is written.
+// TestFilesStall: a client that sends only a part of a body gets an answer that it was too slow, and nothing is written.
 func TestFilesStall(t *testing.T) {
 	t.Parallel()
 	c, s := filesClient(t, newGVisorDoor(t))

@@ -227,7 +227,7 @@ func (p *Page) Go(address string) {
 }
 
 // Front has the browser show the tab again after another one was opened: what is not shown is not drawn.
-func (p *Page) Front() {
+func Front(p *Page) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
