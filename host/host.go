@@ -216,7 +216,7 @@ func (h *Host) TagKey() ([]byte, error) {
 // Store opens the store that host.yaml names: SQLite below $CUSTODY_HOME, or ClickHouse.
 func (h *Host) Store(ctx context.Context) (store.Store, error) {
 	if dsn := h.config.Store; dsn != "" && dsn != "sqlite" {
-		return openStore(ctx, dsn, h.config.ClickHouse.options())
+		return h.Outside.open(ctx, dsn, h.config.ClickHouse.options())
 	}
 	if h.config.Transport != nil && h.config.Store == "" {
 		return nil, ErrElsewhere
@@ -254,13 +254,16 @@ func (h held) Close() error { return errors.Join(h[0].Close(), h[1].Close()) }
 // ErrElsewhere reports that host.yaml names a transport but not the store behind it.
 var ErrElsewhere = errors.New("the store is on another host, and its address is not configured here: give --store DSN, or set store: in " + ConfigFile)
 
-// openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
-func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
+// open opens the store that dsn names: clickhouse://..., or sqlite:PATH.
+func (out Outside) open(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		return sqlite.Open(ctx, path)
 	}
 	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
 	case "clickhouse", "tcp", "native", "http", "https":
+		if out.OpenStore != nil {
+			return out.OpenStore(ctx, dsn, o)
+		}
 		return clickhouse.Open(ctx, dsn, o)
 	}
 	return nil, fmt.Errorf("store %.40q: want sqlite:PATH or clickhouse://USER@HOST:PORT/DATABASE", dsn)

@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"github.com/custody-project/custody/internal/endpoint"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse"
 )
 
 // Web carries requests to servers until Close. It is safe for concurrent use.
@@ -23,6 +25,8 @@ type Outside struct {
 	NewWeb func() Web
 	// Key carries requests to the Vault that has the host's signing key.
 	Key Web
+	// OpenStore opens a ClickHouse database.
+	OpenStore func(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error)
 }
 
 // Web returns a Web, which the caller closes.

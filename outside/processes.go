@@ -11,7 +11,7 @@ func New() *Processes { return &Processes{NewWeb()} }
 // Host returns what speaks to other machines for a host: the Vault with its signing key has a process of its own, which alone gets the
 // login that can sign.
 func (p *Processes) Host() host.Outside {
-	return host.Outside{NewWeb: func() host.Web { return NewWeb() }, Key: p.key}
+	return host.Outside{NewWeb: func() host.Web { return NewWeb() }, Key: p.key, OpenStore: OpenStore}
 }
 
 // Close ends them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/store/remote"
 	"github.com/custody-project/custody/vmm/confine"
 )
 
@@ -33,14 +35,16 @@ func Main() int {
 
 // serve carries out the calls of root's process until that ends the connection.
 func serve(ctx context.Context) error {
-	b := &broker{}
+	b, s := &broker{}, &storeServer{}
 	handlers := b.handlers()
+	maps.Copy(handlers, s.handlers())
 	handlers[callRequest] = (&web{known: map[[32]byte]*http.Transport{}}).request
 	conn, _, err := privsep.Enter(handlers, 0)
 	if err != nil {
 		return err
 	}
 	b.root = conn
+	conn.Kinds = remote.Kinds
 	debug.SetMemoryLimit(memory * 3 / 4)
 	return conn.Run(ctx)
 }

@@ -15,19 +15,13 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/transit"
 	"github.com/custody-project/custody/internal/endpoint"
-	"github.com/custody-project/custody/privsep"
-	"github.com/custody-project/custody/privsep/privseptest"
 )
 
 // newWeb returns a Web of the test's program.
 func newWeb(t *testing.T) *Web {
 	t.Helper()
 	w := NewWeb()
-	w.worker = func() (privsep.Worker, error) {
-		d, err := describe()
-		d.Binds = append(d.Binds, privseptest.Worker("").Binds...) // what the program of a test may need
-		return d, err
-	}
+	w.worker = testWorker
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)

@@ -27,6 +27,7 @@ type Worker struct {
 	Memory  int64    // limit in bytes, in addition to what the control groups of VMs allow their monitors
 	Network *os.File // its network namespace; nil: that of this process
 	Guard   Guard    // nil: its sockets are not limited
+	Kinds   Kinds    // of the connection
 	// Prepare, if set, is called with the worker's uid before it starts, for example to give it a directory.
 	Prepare func(uid int) error
 }
@@ -90,6 +91,7 @@ func (w Worker) Start(ctx context.Context, handlers map[string]Handler) (p *Proc
 	}
 	defer there.Close()
 	p.Conn = New(here, handlers)
+	p.Kinds = w.Kinds
 	if err := p.spawn(w, there); err != nil {
 		return p, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/internal/takeover"
 	"github.com/custody-project/custody/outside"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -301,13 +302,14 @@ func TestEscapeQEMU(t *testing.T) {
 	cmd.Wait()
 }
 
-// TestEscapeOutside is TestEscape for the process that speaks to Vault for a run without the service.
+// TestEscapeOutside is TestEscape for the processes that speak to Vault and to the store for a run without the service.
 func TestEscapeOutside(t *testing.T) {
 	t.Parallel()
 	d := newGVisorDoor(t)
 	v := newVault(t)
 	v.put(t, "agents/git", "token", "git-value-0123456789")
 	d.useVault(v)
+	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nstore: "+clickhousetest.Start(t).Fresh()+"\n")
 	d.project(stepWithVault)
 	cmd := d.command("run", "-q")
 	var out screen
@@ -316,16 +318,21 @@ func TestEscapeOutside(t *testing.T) {
 	out.await(t, "ready")
 	g := reach(t, d.home, filepath.Join(d.home, "runs"), cmd.Process.Pid)
 	worker, speakers := workerOf(t, cmd.Process.Pid), programsBelow(cmd.Process.Pid, outside.Arg)
-	if len(speakers) != 1 {
-		t.Fatalf("the processes that speak to Vault are %v", speakers)
+	if len(speakers) != 2 {
+		t.Fatalf("the processes that speak to Vault and to the store are %v", speakers)
 	}
 	control(t, g, worker)
 	for _, victim := range []int{cmd.Process.Pid, worker} {
-		g.pid = victim
-		attack(t, "outside", speakers[0], g)
+		for _, speaker := range speakers {
+			g.pid = victim
+			attack(t, "outside", speaker, g)
+		}
 	}
-	g.pid = speakers[0]
-	attack(t, "worker", worker, g)
+	for i, speaker := range speakers {
+		g.pid = speaker
+		attack(t, "worker", worker, g)
+		attack(t, "outside", speakers[1-i], g)
+	}
 	cmd.Process.Signal(os.Interrupt)
 	cmd.Wait()
 }

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/outside"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
+	"github.com/hashicorp/vault/api"
 )
 
 // What docs/threat-model.md states of the processes: the sockets that root's may have, by the name of the process.
@@ -275,6 +277,44 @@ func TestNoRootParses(t *testing.T) {
 			t.Errorf("tokens that are alive after the run: %v, %s", left, errs.String())
 		}
 	})
+}
+
+// TestNoRootParsesServers is TestNoRootParses for a run whose host has a ClickHouse store, a webhook and its signing key in Vault.
+func TestNoRootParsesServers(t *testing.T) {
+	t.Parallel()
+	d := newGVisorDoor(t)
+	v := newVault(t)
+	if err := v.Sys().Mount("transit", &api.MountInput{Type: "transit"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Logical().Write("transit/keys/host-1", map[string]any{"type": "ed25519"}); err != nil {
+		t.Fatal(err)
+	}
+	v.put(t, "agents/git", "token", "git-value-0123456789")
+	d.useVault(v)
+	to := receive(t, "git-value-0123456789")
+	d.env = append(d.env, to.env())
+	d.write(filepath.Join(d.home, "host.yaml"), to.host(filepath.Join(d.dir, "ended"), "end")+
+		"key: vault-transit:transit/host-1\nstore: "+clickhousetest.Start(t).Fresh()+"\n")
+	d.project(strings.Replace(stepWithVault, "sleep 1000", `echo "$GIT_TOKEN"; sleep 1000`, 1))
+	cmd := d.command("run", "-q")
+	var out, errs screen
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	d.start(cmd)
+	watch(t, func() {
+		out.await(t, "ready")
+		eventually(t, "a webhook gets the finding", func() bool { return len(to.take()) > 0 })
+		if all := programsBelow(cmd.Process.Pid, outside.Arg); len(all) != 4 {
+			t.Errorf("the processes that speak to servers are %v", all)
+		}
+		cmd.Process.Signal(os.Interrupt)
+		cmd.Wait()
+	}, cmd.Process.Pid).has(t, "custody "+outside.Arg, "custody custody-worker")
+	runs := d.runs() // from the store
+	if len(runs) != 1 || runs[0].Findings == 0 {
+		t.Fatalf("the store has the runs %+v; %s", runs, errs.String())
+	}
+	d.verified(runs[0].ID)
 }
 
 // stepWithVault is a project whose step has a secret of Vault until it is ended. It prints more than the redactor holds back.

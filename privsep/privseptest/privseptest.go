@@ -60,6 +60,12 @@ func Start(t testing.TB, w privsep.Worker, handlers map[string]privsep.Handler) 
 // Connect returns one end of a connection whose other end, in this process too, carries out the calls of handlers.
 func Connect(t testing.TB, handlers map[string]privsep.Handler) *privsep.Conn {
 	t.Helper()
+	return ConnectKinds(t, handlers, nil)
+}
+
+// ConnectKinds is Connect with errors that keep their identity.
+func ConnectKinds(t testing.TB, handlers map[string]privsep.Handler, kinds privsep.Kinds) *privsep.Conn {
+	t.Helper()
 	here, there, err := privsep.Pair()
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +75,7 @@ func Connect(t testing.TB, handlers map[string]privsep.Handler) *privsep.Conn {
 		t.Fatal(err)
 	}
 	client, server := privsep.New(here, nil), privsep.New(socket, handlers)
+	client.Kinds, server.Kinds = kinds, kinds
 	ended := make(chan error, 2)
 	for _, c := range []*privsep.Conn{client, server} {
 		go func() { ended <- c.Run(context.Background()) }()

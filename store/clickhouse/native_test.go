@@ -26,7 +26,7 @@ const oldRecords = `CREATE TABLE records (
 // bytes, and the end of a connection. It does not cover what that server lacks: the schema's
 // types, deduplication, parameters, projections, retention, erasure; TestSuite covers those over HTTP.
 func TestNativeProtocol(t *testing.T) {
-	o, err := parse(clickhousetest.StartOld(t))
+	o, err := parse(clickhousetest.StartOld(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package clickhouse
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,6 +9,7 @@ import (
 
 	driver "github.com/ClickHouse/clickhouse-go/v2"
 
+	"github.com/custody-project/custody/internal/endpoint"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -30,6 +29,8 @@ type Options struct {
 	// Settle is how long after its stamp a segment appears in the feed: more than the duration of a commit
 	// and the difference of the servers' clocks. 0 means 5 s.
 	Settle time.Duration
+	// Server has the contents of the files that the DSN names, for a process that cannot read them; nil: Open reads them.
+	Server *endpoint.Server
 }
 
 const defaultSettle = 5 * time.Second
@@ -67,7 +68,7 @@ func (o Options) check() error {
 
 // parse parses a DSN of clickhouse-go, native (clickhouse://) or http(s)://, with three
 // additional parameters, the names of PEM files: ca (of the server's certificate), cert and key.
-func parse(dsn string) (*driver.Options, error) {
+func parse(dsn string, given *endpoint.Server) (*driver.Options, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
 		return nil, errors.New("the ClickHouse DSN is not a URL") // the parser's error would contain the password
@@ -85,7 +86,7 @@ func parse(dsn string) (*driver.Options, error) {
 	if o.Auth.Database == "" {
 		o.Auth.Database = "default"
 	}
-	if err := useFiles(o, files); err != nil {
+	if err := useFiles(o, files, given); err != nil {
 		return nil, err
 	}
 	// An insert is answered when it is in a part on disk, not when it is buffered.
@@ -94,7 +95,32 @@ func parse(dsn string) (*driver.Options, error) {
 	return o, nil
 }
 
-func useFiles(o *driver.Options, files url.Values) error {
+// Files reads the files that a DSN names in ca, cert and key, for Options.Server.
+func Files(dsn string) (*endpoint.Server, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, errors.New("the ClickHouse DSN is not a URL") // the parser's error would contain the password
+	}
+	return readFiles(u.Query())
+}
+
+func readFiles(files url.Values) (*endpoint.Server, error) {
+	var s endpoint.Server
+	for name, into := range map[string]*[]byte{"ca": &s.Authorities, "cert": &s.Certificate, "key": &s.Key} {
+		path := files.Get(name)
+		if path == "" {
+			continue
+		}
+		var err error
+		if *into, err = regular.ReadFile(path); err != nil {
+			return nil, err
+		}
+	}
+	return &s, nil
+}
+
+// useFiles has connections use certificates that the DSN names; given, if it is not nil, has them.
+func useFiles(o *driver.Options, files url.Values, given *endpoint.Server) (err error) {
 	ca, cert, key := files.Get("ca"), files.Get("cert"), files.Get("key")
 	if ca == "" && cert == "" && key == "" {
 		return nil
@@ -102,25 +128,19 @@ func useFiles(o *driver.Options, files url.Values) error {
 	if o.TLS == nil {
 		return errors.New("the ClickHouse DSN names certificates but lacks secure=true")
 	}
-	o.TLS.MinVersion = tls.VersionTLS12
-	if ca != "" {
-		pem, err := regular.ReadFile(ca)
-		if err != nil {
+	if (cert == "") != (key == "") {
+		return errors.New("the ClickHouse DSN names one of cert and key: a client certificate needs both")
+	}
+	if given == nil {
+		if given, err = readFiles(files); err != nil {
 			return err
 		}
-		o.TLS.RootCAs = x509.NewCertPool()
-		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%s has no certificate", ca)
-		}
 	}
-	if cert == "" && key == "" {
-		return nil
-	}
-	pair, err := regular.KeyPair(cert, key)
+	c, err := given.TLS()
 	if err != nil {
-		return err
+		return fmt.Errorf("ca, cert and key of the ClickHouse DSN: %w", err)
 	}
-	o.TLS.Certificates = []tls.Certificate{pair}
+	o.TLS.MinVersion, o.TLS.RootCAs, o.TLS.GetClientCertificate = c.MinVersion, c.RootCAs, c.GetClientCertificate
 	return nil
 }
 

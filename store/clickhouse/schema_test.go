@@ -222,7 +222,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, dsn := range []string{"", "clickhouse://", "http://h/db?ca=/nowhere", "clickhouse://h:9000/db?secure=true&ca=/nowhere", "clickhouse://u:geheim@h:bad port/db"} {
-		if _, err := parse(dsn); err == nil {
+		if _, err := parse(dsn, nil); err == nil {
 			t.Errorf("%q is accepted", dsn)
 		} else if strings.Contains(err.Error(), "geheim") {
 			t.Errorf("the error reveals the password: %v", err)

@@ -70,7 +70,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	opts, err := parse(dsn)
+	opts, err := parse(dsn, o.Server)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}

@@ -38,7 +38,7 @@ func TestSuiteElsewhere(t *testing.T) {
 		t.Skip("CUSTODY_TEST_CLICKHOUSE names no server; TestSuite has its own")
 	}
 	storetest.Suite(t, func(t *testing.T) store.Store {
-		o, err := parse(dsn)
+		o, err := parse(dsn, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
