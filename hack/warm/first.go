@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,47 +102,62 @@ func runCommand(ctx context.Context, command []string) error {
 	return nil
 }
 
-// streamed is the size of the output that stream reads, in bytes.
+// streamed is the size of an output, in bytes.
 const streamed = 256 << 20
 
-// stream measures how fast the output of a process comes, against that of a command which writes the same in a sandbox of runsc alone.
+// outputs are commands that write that much, each after a byte of its own: the time begins with the output, not with what it is made from.
+var outputs = []struct{ pieces, script string }{
+	{"small", fmt.Sprintf("echo; yes 'a line of output, which the redactor reads' | head -c %d", streamed)},
+	{"large", fmt.Sprintf("f=/tmp/lines$$; yes 'a line of output, which the redactor reads' | head -c %d >$f; echo; cat $f $f $f $f; rm $f", streamed/4)},
+}
+
+// stream measures how fast the output of processes comes, against that of commands which write the same in sandboxes of runsc alone, by turns.
+// The record has the outputs of the sandbox up to the project's record.output, a part of the first one.
 func stream(ctx context.Context, page *client.Client, runsc string) (err error) {
-	writes := []string{"sh", "-c", fmt.Sprintf("yes 'a line of output, which the redactor reads' | head -c %d", streamed)}
 	box, err := page.Create(ctx, client.SandboxRequest{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Destroy(ctx)) }()
-	rate := func(size int64, from time.Time) float64 { return float64(size) / 1e6 / time.Since(from).Seconds() }
-	from := time.Now()
-	p, err := box.Start(ctx, client.ProcessRequest{Argv: writes})
-	if err != nil {
-		return err
+	for _, o := range slices.Concat(outputs, outputs) {
+		writes := []string{"sh", "-c", o.script}
+		p, err := box.Start(ctx, client.ProcessRequest{Argv: writes})
+		if err != nil {
+			return err
+		}
+		ours, err := rate(p.Output(ctx, client.Stdout))
+		if err != nil {
+			return err
+		}
+		if err := succeed(ctx, p); err != nil {
+			return err
+		}
+		do := exec.CommandContext(ctx, runsc, append([]string{"--network=none", "do"}, writes...)...)
+		pipe, err := do.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := do.Start(); err != nil {
+			return err
+		}
+		theirs, err := rate(pipe)
+		if err := errors.Join(err, do.Wait()); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(do.Args, " "), err)
+		}
+		fmt.Printf("output of a process in %s pieces, over the API: %.1f MB/s; from runsc into a pipe: %.1f MB/s\n", o.pieces, ours, theirs)
 	}
-	size, err := io.Copy(io.Discard, p.Output(ctx, client.Stdout))
-	if err != nil {
-		return err
-	}
-	ours := rate(size, from)
-	if err := succeed(ctx, p); err != nil {
-		return err
-	}
-	var count counter
-	do := exec.CommandContext(ctx, runsc, append([]string{"--network=none", "do"}, writes...)...)
-	do.Stdout = &count
-	from = time.Now()
-	if err := do.Run(); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(do.Args, " "), err)
-	}
-	fmt.Printf("output of a process over the API: %.1f MB/s, %d of %d bytes; from runsc into a pipe: %.1f MB/s\n", ours, size, streamed, rate(int64(count), from))
 	return nil
 }
 
-// counter counts what is written to it.
-type counter int64
-
-// Write implements io.Writer.
-func (c *counter) Write(b []byte) (int, error) {
-	*c += counter(len(b))
-	return len(b), nil
+// rate reads an output to its end, and returns how fast it came after its first byte, in MB/s.
+func rate(r io.Reader) (float64, error) {
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		return 0, err
+	}
+	from := time.Now()
+	size, err := io.Copy(io.Discard, r)
+	if err == nil && size != streamed {
+		err = fmt.Errorf("%d bytes in place of %d", size, streamed)
+	}
+	return float64(size) / 1e6 / time.Since(from).Seconds(), err
 }
