@@ -8,6 +8,9 @@
 //	          | Identity, once
 //	          v
 //	    clock, randomness, host name, limits, certificate, sensors started --> steps --> channel ended --> power off
+//	                                                                            |  ^
+//	                                                suspended: all steps frozen v  | Wake, clock, randomness, host name
+//	                                                                            parked                             <- a pause is taken here
 //
 // No step can stop it: it runs in a control group with
 // separate memory and most of the CPU's weight, outside every cell's
@@ -83,7 +86,11 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	server := channel.NewServer(st.block, openWorkspace, nil)
 	server.Drain, server.EndSession, server.File = cell.DrainPages, st.block.EndSession, st.block.File
 	server.CPU, server.Dial, server.Ports = st.block.CPU, dialPort, listeningPorts
-	server.Identify = func(ctx context.Context, id channel.Identity) error { return identify(ctx, server, s, st, id) }
+	server.Freeze, server.Thaw = st.block.Freeze, st.block.Thaw
+	server.Identify = func(_ context.Context, id channel.Identity) error { // ctx, because the sensors outlive a session
+		server.Identify = func(_ context.Context, id channel.Identity) error { return again(st, id) }
+		return identify(ctx, server, s, st, id)
+	}
 	return serve(ctx, port, server)
 }
 
@@ -110,13 +117,30 @@ func identify(ctx context.Context, server *channel.Server, s Sensor, st *stage, 
 	return st.block.Open(limits, id.Hostname, s)
 }
 
-// serve serves the host until the channel ends.
-func serve(ctx context.Context, port hostPort, server *channel.Server) error {
-	if err := channel.SendAwake(port, channel.Awake{OK: true}); err != nil {
+// again makes a guest that was suspended continue as the sandbox of a run. The limits and the sensors stay.
+func again(st *stage, id channel.Identity) error {
+	if err := renew(id, st.random); err != nil {
 		return err
 	}
-	log.Print(server.Serve(ctx, port))
-	return nil
+	_, err := st.assume(id)
+	return err
+}
+
+// serve serves the host until the channel ends. When the guest was suspended, it waits for the next host.
+func serve(ctx context.Context, port hostPort, server *channel.Server) error {
+	for {
+		if err := channel.SendAwake(port, channel.Awake{OK: true}); err != nil {
+			return err
+		}
+		err := server.Serve(ctx, port)
+		if !errors.Is(err, channel.ErrSuspended) {
+			log.Print(err)
+			return nil
+		}
+		if _, err := port.awaitNext(); err != nil {
+			return err
+		}
+	}
 }
 
 // openWorkspace opens the workspace as the cells see it, unless a step has put a link in its place.

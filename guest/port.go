@@ -20,6 +20,8 @@ type hostPort interface {
 	io.ReadWriteCloser
 	// awaitWake sends READY when the host is there, and returns its Wake.
 	awaitWake() (channel.Wake, error)
+	// awaitNext returns the Wake of the next host, after the guest was suspended.
+	awaitNext() (channel.Wake, error)
 }
 
 // openHostPort opens the one that the machine has.
@@ -72,6 +74,9 @@ func (p *port) awaitWake() (channel.Wake, error) {
 	}
 	return channel.AwaitWake(patient{p})
 }
+
+// awaitNext implements hostPort.
+func (p *port) awaitNext() (channel.Wake, error) { return channel.AwaitWake(patient{p}) }
 
 const pause = time.Millisecond
 

@@ -75,10 +75,14 @@ func (p *vsockPort) awaitWake() (channel.Wake, error) {
 	if err := channel.SendReady(p); err != nil {
 		return channel.Wake{}, fmt.Errorf("report to the host: %w", err)
 	}
+	return p.awaitNext()
+}
+
+// awaitNext implements hostPort. The host that has suspended the guest can use its connection again.
+func (p *vsockPort) awaitNext() (channel.Wake, error) {
 	for {
 		wake, err := channel.AwaitWake(p)
 		if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, io.EOF) {
-			unix.Close(p.listener) // the host connects once
 			return wake, err
 		}
 		if err := p.accept(); err != nil {

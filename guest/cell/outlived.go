@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,30 @@ type outlived struct {
 	session *session
 	rest    int  // the maximum number of bytes that are in the pipe at the command's end
 	kept    bool // the session reads it
+
+	mu          sync.Mutex // guards the fields below, and is held while the deadline is set
+	ended, held bool
+}
+
+// set ends the output, or holds it or releases it.
+func (o *outlived) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+	deadline := time.Time{}
+	if o.ended || o.held {
+		deadline = time.Unix(1, 0)
+	}
+	if !o.kept {
+		o.file.SetReadDeadline(deadline)
+	}
+}
+
+// hasEnded reports whether the output ends, and is not only held.
+func (o *outlived) hasEnded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ended
 }
 
 // maxPipe is the largest capacity of a pipe that a process can set without privileges, in bytes.
@@ -45,7 +70,31 @@ func (p *pipes) outlive(s *session) {
 // end is called when the command has ended.
 func (p *pipes) end() {
 	for _, o := range p.outlived {
-		o.file.SetReadDeadline(time.Unix(1, 0))
+		o.set(func() { o.ended = true })
+	}
+}
+
+// hold makes reads and writes that would wait return os.ErrDeadlineExceeded.
+func (p *pipes) hold() {
+	for _, o := range p.outlived {
+		o.set(func() { o.held = true })
+	}
+	p.setWriteDeadline(time.Unix(1, 0))
+}
+
+// release ends hold.
+func (p *pipes) release() {
+	for _, o := range p.outlived {
+		o.set(func() { o.held = false })
+	}
+	p.setWriteDeadline(time.Time{})
+}
+
+func (p *pipes) setWriteDeadline(t time.Time) {
+	if p.tty != nil {
+		p.tty.SetWriteDeadline(t)
+	} else if f, ok := p.stdin.(*os.File); ok {
+		f.SetWriteDeadline(t)
 	}
 }
 
@@ -58,14 +107,20 @@ func (o *outlived) Read(b []byte) (int, error) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	if o.rest > 0 {
+	ended := o.hasEnded()
+	if !ended || o.rest > 0 {
 		if n, err = o.now(b); n > 0 {
-			o.rest -= n
+			if ended {
+				o.rest -= n
+			}
 			return n, nil
 		}
 		if !errors.Is(err, unix.EAGAIN) {
 			return 0, io.EOF
 		}
+	}
+	if !ended {
+		return 0, os.ErrDeadlineExceeded
 	}
 	o.keep()
 	return 0, io.EOF
@@ -84,7 +139,9 @@ func (o *outlived) now(b []byte) (n int, err error) {
 
 // keep has the session read the output, so that the processes that write it neither block nor are killed.
 func (o *outlived) keep() {
+	o.mu.Lock()
 	o.kept = true
+	o.mu.Unlock()
 	o.file.SetReadDeadline(time.Time{})
 	o.session.reading.Go(func() {
 		io.Copy(io.Discard, o.file)

@@ -120,7 +120,7 @@ type terminal struct{ io.ReadCloser }
 
 func (t terminal) Read(b []byte) (int, error) {
 	n, err := t.ReadCloser.Read(b)
-	if err != nil && n == 0 {
+	if err != nil && n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 		err = io.EOF
 	}
 	return n, err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -30,13 +31,15 @@ var errClosed = errors.New("channel is closed")
 // Its methods are safe for concurrent use.
 type Client struct {
 	session  *yamux.Session
-	conn     io.Closer
+	link     *link
 	limit    int64 // maximum bytes of CopyOut
 	handler  Handler
 	identity assigned
 	ctx      context.Context // ends with the session
 	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup // every goroutine of the client
+
+	suspending atomic.Bool // Suspend was called
 
 	opening sync.Mutex // held from a hello to the last of its data streams, which the guest identifies by their order
 
@@ -45,6 +48,8 @@ type Client struct {
 	marked uint64        // the last mark on the event stream
 	moved  chan struct{} // closed and replaced when marked moves
 	copied tree          // what CopyIn put into the workspace
+
+	processes map[*Process]bool // that have not ended
 }
 
 // Connect wakes the guest at the other end of conn. The guest has no identity until Identify; from then on its
@@ -67,13 +72,14 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 	if err := wake(conn, w); err != nil {
 		return nil, err
 	}
-	session, err := yamux.Client(&guard{ReadWriteCloser: combine(conn)}, yamuxConfig())
+	l := &link{ReadWriteCloser: conn}
+	session, err := yamux.Client(&guard{ReadWriteCloser: combine(l)}, yamuxConfig())
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{
-		session: session, conn: conn, limit: w.Scratch, handler: h, identity: assigned{done: make(chan struct{})},
-		steps: map[string]bool{}, moved: make(chan struct{}),
+		session: session, link: l, limit: w.Scratch, handler: h, identity: assigned{done: make(chan struct{})},
+		steps: map[string]bool{}, moved: make(chan struct{}), processes: map[*Process]bool{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	events, err := c.open(ctx, hello{Kind: streamEvents}, 0)
@@ -101,7 +107,7 @@ func (c *Client) Close() error {
 
 func (c *Client) end(err error) {
 	c.cancel(err)
-	c.conn.Close()
+	c.link.Close()
 	c.session.Close()
 }
 
@@ -134,6 +140,9 @@ func (c *Client) ask(ctx context.Context, h hello) (r report, err error) {
 func (c *Client) open(ctx context.Context, h hello, data int) (streams []net.Conn, err error) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
+	if c.suspending.Load() && h.Kind != streamSuspend && h.Kind != streamPark {
+		return nil, ErrSuspended
+	}
 	for range 1 + data {
 		s, err := c.session.Open()
 		if err != nil {

@@ -102,6 +102,16 @@ func (c *combined) flush() {
 	c.change.Broadcast()
 }
 
+// settle returns when everything has been written.
+func (c *combined) settle() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.busy {
+		c.change.Wait()
+	}
+	return c.err
+}
+
 // Close closes the connection, drops what has not been written and waits for the active write.
 func (c *combined) Close() error {
 	c.mu.Lock()

@@ -12,11 +12,9 @@ import (
 // eventStream is the one stream with every sensor's events, in order.
 // It combines events that follow each other quickly: sending one costs more than making it.
 type eventStream struct {
-	opened chan struct{} // closed once w is set
-	once   sync.Once
-
-	mu      sync.Mutex // guards the fields below, and the order of frames
-	w       io.Writer
+	mu      sync.Mutex    // guards the fields below, and the order of frames
+	opened  chan struct{} // closed once w is set
+	w       io.Writer     // nil: the host has not opened the stream, or has suspended the guest
 	marks   uint64
 	pending []byte // frames to be sent; at most batchBytes and one frame
 	late    *time.Timer
@@ -29,17 +27,27 @@ const (
 )
 
 func (e *eventStream) open(w io.Writer) {
-	e.once.Do(func() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.w == nil {
 		e.w = w
 		close(e.opened)
-	})
+	}
+}
+
+// detach ends the stream until the next session opens it. Emit waits for that. Everything has been sent.
+func (e *eventStream) detach() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.w != nil {
+		e.w, e.opened = nil, make(chan struct{})
+	}
 }
 
 func (e *eventStream) emit(ctx context.Context, ev *audit.Event) error {
 	if err := e.ready(ctx); err != nil {
 		return err
 	}
-	e.mu.Lock()
 	defer e.mu.Unlock()
 	var err error
 	if e.pending, err = appendEvent(e.pending, ev); err != nil {
@@ -78,7 +86,6 @@ func (e *eventStream) mark(ctx context.Context) (uint64, error) {
 	if err := e.ready(ctx); err != nil {
 		return 0, err
 	}
-	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.marks++
 	b, err := encodeFrame(eventFrame{Mark: e.marks}, maxEvent)
@@ -89,11 +96,19 @@ func (e *eventStream) mark(ctx context.Context) (uint64, error) {
 	return e.marks, e.send()
 }
 
+// ready returns when there is a stream. The caller then holds mu, unless ready has returned an error.
 func (e *eventStream) ready(ctx context.Context) error {
-	select {
-	case <-e.opened:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		e.mu.Lock()
+		if e.w != nil {
+			return nil
+		}
+		opened := e.opened
+		e.mu.Unlock()
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

@@ -140,8 +140,10 @@ func (c *Client) Rehearse(ctx context.Context, cmd Command) error {
 //	   +--+
 //	   |  v     identity, after the last rehearsal           applied
 //	anonymous ------------------------------> identifying ------------> identified: commands, copies
-//	                                               |
-//	                                               +-- failed: nothing but pings any more
+//	                                            ^  |                      |
+//	                                   identity |  +-- failed: pings      | suspend, park
+//	                                            |      only               v
+//	                                            +---------------------- parked
 //
 // The zero value is anonymous.
 type stage struct {
@@ -157,6 +159,7 @@ const (
 	anonymous phase = iota
 	identifying
 	identified
+	parked
 )
 
 // enter returns an error if a stream of this kind is not allowed now. The caller calls end when it has served the stream.
@@ -169,7 +172,7 @@ func (s *stage) enter(kind streamKind) (end func(), err error) {
 	case kind == streamRehearse && s.phase == anonymous:
 		s.rehearsals.Add(1)
 		end = s.rehearsals.Done
-	case kind == streamIdentity && s.phase == anonymous:
+	case kind == streamIdentity && (s.phase == anonymous || s.phase == parked):
 		s.phase = identifying
 	case kind == streamRehearse || kind == streamIdentity:
 		err = errIdentified
@@ -179,11 +182,11 @@ func (s *stage) enter(kind streamKind) (end func(), err error) {
 	return end, err
 }
 
-// reached ends identifying.
-func (s *stage) reached() {
+// reached sets the phase.
+func (s *stage) reached(p phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase = identified
+	s.phase = p
 }
 
 // identify applies the identity. Nothing is left of the rehearsals when it begins.
@@ -197,7 +200,7 @@ func (s *Server) identify(ctx context.Context, id Identity) report {
 	if err != nil {
 		return report{Error: err.Error(), Done: true}
 	}
-	s.stage.reached()
+	s.stage.reached(identified)
 	clock := time.Now().UTC()
 	return report{Clock: &clock}
 }

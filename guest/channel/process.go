@@ -89,6 +89,9 @@ func (c *Client) start(ctx context.Context, kind streamKind, cmd Command) (*Proc
 			return nil, err
 		}
 	}
+	c.mu.Lock()
+	c.processes[p] = true
+	c.mu.Unlock()
 	c.work.Go(func() { p.await(streams, early) })
 	return p, nil
 }
@@ -120,9 +123,13 @@ func (p *Process) begun(ctx context.Context) (last *report, err error) {
 // await reads the guest's reports about the command until it has ended.
 func (p *Process) await(streams []net.Conn, last *report) {
 	defer close(p.ended)
+	defer p.client.forget(p)
 	var err error
 	if last == nil {
 		last, err = p.listen()
+	}
+	if err == nil && last.Suspended {
+		err = ErrSuspended
 	}
 	if err == nil {
 		err = checkExit(last)
@@ -134,6 +141,12 @@ func (p *Process) await(streams []net.Conn, last *report) {
 	}
 	streams[1].SetWriteDeadline(past())
 	closeAll(streams)
+}
+
+func (c *Client) forget(p *Process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.processes, p)
 }
 
 func closeAll(streams []net.Conn) {
@@ -151,7 +164,9 @@ func (p *Process) listen() (*report, error) {
 		}
 		var err error
 		switch {
-		case r.Exit != nil && r.Proof == nil && r.Wiped == nil && r.Key == nil && !r.Started:
+		case r.Exit != nil && r.Proof == nil && r.Wiped == nil && r.Key == nil && !r.Started && !r.Suspended:
+			return r, nil
+		case r.only(r.Suspended) && p.client.suspending.Load():
 			return r, nil
 		case r.only(r.Proof != nil):
 			err = p.lease.judge(r.Proof)
@@ -172,7 +187,7 @@ func (p *Process) listen() (*report, error) {
 // only reports whether a report has exactly one kind of contents.
 func (r *report) only(has bool) bool {
 	n := 0
-	for _, set := range []bool{r.Started, r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Ports != nil, r.Connected, r.Refused, r.Error != "", r.Done} {
+	for _, set := range []bool{r.Started, r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Clock != nil, r.Deleted != nil, r.Warnings != nil, r.Ports != nil, r.Connected, r.Refused, r.Suspended, r.Error != "", r.Done} {
 		if set {
 			n++
 		}

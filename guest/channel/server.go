@@ -53,7 +53,7 @@ type ExecError struct {
 func (e *ExecError) Error() string { return e.Err.Error() }
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// Server is the guest's end of the channel, made for one session.
+// Server is the guest's end of the channel. It serves one session of the host after another, each of which but the last was suspended.
 type Server struct {
 	// Runner runs the steps' commands.
 	Runner Runner
@@ -72,14 +72,17 @@ type Server struct {
 	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
 	// Flush. It may be nil.
 	Identify func(context.Context, Identity) error
+	// Freeze stops all processes of the cells, and Thaw lets them run again. They may be nil: the guest then cannot be suspended.
+	Freeze, Thaw func() error
 	// Dial connects to a TCP port on the loopback interface, and Ports lists those that listen there. They may be nil.
 	Dial  func(ctx context.Context, port int) (splice.Conn, error)
 	Ports func() ([]int, error)
 
-	run    string // the run's ID, which secrets are sealed for; set with the identity
-	stage  stage
-	events eventStream
-	files  baseline
+	run      string // the run's ID, which secrets are sealed for; set with the identity
+	stage    stage
+	events   eventStream
+	files    baseline
+	commands commands
 }
 
 // NewServer returns a server; its fields may be set until Serve is called.
@@ -92,9 +95,12 @@ func NewServer(r Runner, workspace func() (*os.Root, error), flush func(context.
 // the rest of init needs.
 func (s *Server) Emit(ctx context.Context, e *audit.Event) error { return s.events.emit(ctx, e) }
 
-// Serve serves the host until the connection ends, and then kills the running command.
+// Serve serves the host until the connection ends, and then kills the running commands. ErrSuspended means that the host has suspended
+// the guest: the commands are frozen, conn is as it was before Serve, and the host's next message is a Wake.
 func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
-	session, err := yamux.Server(combine(conn), yamuxConfig())
+	link := &link{ReadWriteCloser: conn}
+	written := combine(link)
+	session, err := yamux.Server(written, yamuxConfig())
 	if err != nil {
 		return err
 	}
@@ -113,6 +119,10 @@ func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 		if err := readFrame(ctl, &h, maxHello); err != nil {
 			return fmt.Errorf("read hello: %w", err)
 		}
+		if h.Kind == streamPark {
+			work.Wait()
+			return s.park(ctl, written, link, session)
+		}
 		data, err := acceptAll(session, h.dataStreams())
 		if err != nil {
 			return err
@@ -122,7 +132,9 @@ func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 }
 
 // executes reports whether the stream is a command's.
-func (h hello) executes() bool { return h.Kind == streamExec || h.Kind == streamRehearse }
+func (h hello) executes() bool {
+	return h.Kind == streamExec || h.Kind == streamRehearse || h.Kind == streamAttach
+}
 
 func (h hello) dataStreams() int {
 	switch {
@@ -130,10 +142,15 @@ func (h hello) dataStreams() int {
 		return 2
 	case h.executes():
 		return 3
-	case h.Kind == streamCopyIn || h.Kind == streamCopyOut || h.Kind == streamFile || h.Kind == streamConnect:
+	case h.transfers():
 		return 1
 	}
 	return 0
+}
+
+// transfers reports whether the stream is followed by one of data, and is interrupted when the guest is suspended.
+func (h hello) transfers() bool {
+	return h.Kind == streamCopyIn || h.Kind == streamCopyOut || h.Kind == streamFile || h.Kind == streamConnect
 }
 
 func acceptAll(session *yamux.Session, n int) (streams []net.Conn, err error) {
@@ -155,7 +172,12 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 	defer ctl.Close()
 	end, refused := s.stage.enter(h.Kind)
 	defer end()
+	if h.transfers() {
+		defer s.commands.aside(append(data, ctl)...)()
+	}
 	switch {
+	case h.Kind == streamAttach && h.Command != nil:
+		s.attach(ctx, h.Command, refused, ctl, data)
 	case h.executes() && h.Command != nil:
 		s.exec(ctx, h.Command, refused, ctl, data)
 	case refused != nil:
@@ -177,6 +199,10 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		s.connect(ctx, h.Port, ctl, data[0])
 	case h.Kind == streamEnd:
 		s.endSession(ctx, ctl)
+	case h.Kind == streamSuspend:
+		s.suspend(ctx, ctl)
+	case h.Kind == streamThaw:
+		writeFrame(ctl, s.thaw(), maxReport)
 	case h.Kind == streamFile && h.File != nil:
 		s.file(ctx, h.File, ctl, data[0])
 	}
@@ -210,50 +236,6 @@ func (s *Server) freed() report {
 		r.Error = err.Error()
 	}
 	return r
-}
-
-// exec runs one command to its end: every byte of output sent, every event
-// before the mark, then the report. If refused is set, it does not start.
-func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl net.Conn, data []net.Conn) {
-	cmd := w.decode()
-	var cell Cell
-	var key []byte
-	err := refused
-	if err == nil {
-		cell, key, err = s.start(ctx, cmd, w.Sealed, ctl)
-	}
-	var exit Exit
-	if err == nil {
-		if cmd.Session {
-			writeFrame(ctl, report{Started: true}, maxReport)
-		}
-		exit = run(cell, controls{ctl: ctl, step: cmd.Step, key: key}, data)
-		clear(key)
-		defer cell.Close()
-	} else {
-		exit = refusal(err)
-	}
-	for _, d := range data {
-		d.Close()
-	}
-	if s.Flush != nil {
-		if err := s.Flush(ctx); err != nil && exit.Error == "" {
-			exit.Error = fmt.Sprintf("flush the sensors: %v", err)
-		}
-	}
-	mark, err := s.events.mark(ctx)
-	if err != nil {
-		return // the session has ended
-	}
-	writeFrame(ctl, report{Exit: &exit, Mark: mark, Done: true}, maxReport)
-}
-
-// refusal is the exit of a command that did not start.
-func refusal(err error) Exit {
-	if e := (*ExecError)(nil); errors.As(err, &e) {
-		return Exit{Code: e.Code, Error: e.Error()}
-	}
-	return Exit{Code: 125, Error: err.Error()}
 }
 
 // start starts the command, with its secrets if it has any.
@@ -306,63 +288,6 @@ func receive(ctl net.Conn, bound []byte) (b *bundle, end func(), err error) {
 		return nil, nil, err
 	}
 	return b, func() { erase.Bytes(buf); clear(b.key[:]) }, nil
-}
-
-func run(cell Cell, h controls, data []net.Conn) Exit {
-	var input, output sync.WaitGroup
-	in, out, errs := cell.Pipes()
-	input.Go(func() { feed(in, data[0]) })
-	input.Go(func() { h.steer(cell) })
-	output.Go(func() { pour(data[1], out) })
-	if errs != nil {
-		output.Go(func() { pour(data[2], errs) })
-	}
-	exit := cell.Wait()
-	output.Wait()
-	unblock(data[0])
-	h.ctl.SetReadDeadline(past())
-	input.Wait()
-	return exit
-}
-
-// feed copies the host's input to the command. If the command no longer reads,
-// feed discards the input, so that the host is not blocked.
-func feed(in io.WriteCloser, from net.Conn) {
-	_, err := io.Copy(in, from)
-	in.Close()
-	if err != nil {
-		io.Copy(io.Discard, from)
-	}
-}
-
-// The buffer of an output has leastPour bytes, and grows up to mostPour while reads fill it.
-const (
-	leastPour = 32 << 10
-	mostPour  = 128 << 10
-)
-
-// pour copies output to the host. If the connection has ended it discards the rest, so
-// that the command can end. It zeroes its buffers.
-func pour(to io.Writer, out io.ReadCloser) {
-	defer out.Close()
-	buf := make([]byte, leastPour)
-	defer func() { clear(buf) }()
-	for full := false; ; {
-		if full && len(buf) < mostPour {
-			clear(buf)
-			buf = make([]byte, 2*len(buf))
-		}
-		n, err := out.Read(buf)
-		full = n == len(buf)
-		if n > 0 {
-			if _, gone := to.Write(buf[:n]); gone != nil {
-				to = io.Discard
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // controls applies the host's control frames to a command.

@@ -32,6 +32,10 @@ import (
 //	file      followed by a data stream of content from the host, or from the guest
 //	          guest -> host   fileReport ...         host -> guest   fileControl, if the content is complete
 //	ports     guest -> host   report
+//	suspend   guest -> host   started: the commands are frozen and the host ends their input; then report, behind those of all commands
+//	park      guest -> host   report; neither end sends anything more before the next Wake
+//	attach    like exec, for a command of a suspended guest
+//	thaw      guest -> host   report
 //	connect   followed by a data stream of the connection's bytes;  guest -> host   report that it is connected, report of its end
 //
 // Data streams carry bytes and no frames. yamux gives each stream a separate
@@ -70,6 +74,10 @@ const (
 	streamFile     streamKind = "file"
 	streamPorts    streamKind = "ports"
 	streamConnect  streamKind = "connect"
+	streamSuspend  streamKind = "suspend"
+	streamPark     streamKind = "park"
+	streamAttach   streamKind = "attach"
+	streamThaw     streamKind = "thaw"
 )
 
 type hello struct {
@@ -106,12 +114,15 @@ type report struct {
 	Key     []byte       `json:"key,omitempty"`     // exec: what the secrets are to be sealed for
 	Proof   *proof       `json:"proof,omitempty"`   // exec: answers control.Prove
 	Wiped   *wiped       `json:"wiped,omitempty"`   // exec: answers control.Wipe
-	Started bool         `json:"started,omitempty"` // exec in a session: the command executes
+	Started bool         `json:"started,omitempty"` // exec in a session: the command executes; suspend: the commands are frozen
 	Exit    *Exit        `json:"exit,omitempty"`    // exec
 	Mark    uint64       `json:"mark,omitempty"`    // exec, end: every event before the exit stands before this mark
 	Clock   *time.Time   `json:"clock,omitempty"`   // identity: the guest's clock after it was set
 	Deleted []audit.Text `json:"deleted,omitempty"`
-	CPU     int64        `json:"cpu,omitempty"` // ping: microseconds of processor time of the cells; 0: not known
+
+	Suspended bool `json:"suspended,omitempty"` // exec: the last report; the command is frozen
+
+	CPU int64 `json:"cpu,omitempty"` // ping: microseconds of processor time of the cells; 0: not known
 
 	Ports     []int `json:"ports,omitempty"`     // ports
 	Connected bool  `json:"connected,omitempty"` // connect: bytes follow on the data stream
