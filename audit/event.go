@@ -118,6 +118,7 @@ const (
 	StatusDone        Status = "done"        // the command ended by itself; see ExitCode
 	StatusTimeout     Status = "timeout"     // limits.time, or the time of the step, was reached
 	StatusCancelled   Status = "cancelled"   // the caller canceled it
+	StatusPaused      Status = "paused"      // it is suspended in a snapshot, and continues in another run
 	StatusInterrupted Status = "interrupted" // Custody or the VM died; closed at the next start
 	StatusFailed      Status = "failed"      // Custody could not execute it; see Reason
 )

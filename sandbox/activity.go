@@ -4,14 +4,12 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/custody-project/custody/guest/channel"
 )
 
 // activity is what the processes of a sandbox do, from the processor time that the guest reports. A guest that reports too much can only
 // keep its sandbox from being idle.
 type activity struct {
-	guest *channel.Client
+	warm *Warm
 
 	mu   sync.Mutex    // guards the fields below
 	cpu  time.Duration // that was reported last
@@ -38,7 +36,7 @@ func (a *activity) note(cpu time.Duration, at time.Time) {
 
 // Quiet asks the guest, and returns for how long the processes of the sandbox have done nothing.
 func (a *activity) Quiet(ctx context.Context) (time.Duration, error) {
-	cpu, err := a.guest.Ping(ctx)
+	cpu, err := a.warm.guest().Ping(ctx)
 	if err != nil {
 		return 0, err
 	}

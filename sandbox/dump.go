@@ -62,7 +62,7 @@ func (s *Sandbox) drain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	s.guest.Drain(ctx)
+	s.warm.guest().Drain(ctx)
 }
 
 // endSteps kills the commands that run.

@@ -41,7 +41,7 @@ func (s *Sandbox) File(ctx context.Context, c FileCall, t channel.FileTransfer) 
 		_, err := s.parts.Recorder.Post(ctx, c.packed(e))
 		return err
 	}
-	res, err := s.guest.File(ctx, c.FileRequest, t)
+	res, err := s.warm.guest().File(ctx, c.FileRequest, t)
 	_, recorded := s.parts.Recorder.Record(context.WithoutCancel(ctx), c.event(sum, err))
 	if recorded != nil {
 		err = errors.Join(err, fmt.Errorf("record the operation: %w", recorded))
@@ -67,7 +67,7 @@ func (c *FileCall) watch(ctx context.Context, s *Sandbox, t channel.FileTransfer
 		}
 		return each(ch)
 	}
-	res, err := s.guest.File(ctx, c.FileRequest, t)
+	res, err := s.warm.guest().File(ctx, c.FileRequest, t)
 	if !begun {
 		err = errors.Join(err, record(err))
 	}

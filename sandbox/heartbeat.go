@@ -29,13 +29,13 @@ func (b beat) run(ctx context.Context) {
 	})
 	heartbeat.Watch{
 		Ask: func(ctx context.Context) error {
-			cpu, err := s.guest.Ping(ctx)
+			cpu, err := s.warm.guest().Ping(ctx)
 			if err == nil {
 				s.activity.note(cpu, time.Now())
 			}
 			return err
 		},
-		Excused: s.holds.frozen,
+		Excused: func() bool { return s.holds.frozen() || s.suspended.Load() },
 		Silent:  func() { b.silent(ctx) },
 	}.Run(watched, s.settings.Silence)
 }

@@ -36,7 +36,7 @@ func Ports(ctx context.Context, s *Sandbox) ([]int, error) {
 	if err := s.holds.wait(ctx); err != nil {
 		return nil, err
 	}
-	return s.guest.Ports(ctx)
+	return s.warm.guest().Ports(ctx)
 }
 
 // Connect connects to a port, and records it before a byte is carried. The error is channel.ErrNotListening if nothing listens there.
@@ -48,7 +48,7 @@ func (s *Sandbox) Connect(ctx context.Context, in Inbound) (*Tunnel, error) {
 	}
 	t := &Tunnel{Inbound: in, sandbox: s, began: time.Now()}
 	var err error
-	if t.conn, err = s.guest.Dial(ctx, in.Port); err != nil {
+	if t.conn, err = s.warm.guest().Dial(ctx, in.Port); err != nil {
 		_, recorded := s.parts.Recorder.Post(ctx, in.event(audit.Inbound{Op: audit.InboundRefuse, Reason: err.Error()}))
 		return nil, errors.Join(err, recorded)
 	}

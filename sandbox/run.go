@@ -193,7 +193,7 @@ func (s *Sandbox) perform(ctx context.Context, plan Plan, opened func() error) (
 	if err := opened(); err != nil {
 		return res, fmt.Errorf("network: %w", err)
 	}
-	files := copier{s.guest, s.parts.Recorder, s.parts.Notice, s.parts.Progress}
+	files := copier{s.warm.guest(), s.parts.Recorder, s.parts.Notice, s.parts.Progress}
 	if plan.In.Source != nil {
 		if err := files.in(ctx, plan.In); err != nil {
 			return res, s.warm.diagnose(fmt.Errorf("copy %s in: %w", plan.In.Dir, err))
@@ -206,7 +206,7 @@ func (s *Sandbox) perform(ctx context.Context, plan Plan, opened func() error) (
 	}
 	for _, step := range plan.Steps {
 		exit, err := s.Step(ctx, step)
-		if late := new(StepTimeout); errors.As(err, &late) && ctx.Err() == nil && s.guest.Err() == nil {
+		if late := new(StepTimeout); errors.As(err, &late) && ctx.Err() == nil && s.warm.guest().Err() == nil {
 			res = Result{ExitCode: ExitTimeout, Step: step.Name, Timeout: late}
 			break
 		}

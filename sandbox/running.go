@@ -7,10 +7,16 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 )
 
-// running are the commands of the steps that run. The zero value is empty.
+// running are the commands of the steps that run.
 type running struct {
-	mu    sync.Mutex // guards procs
-	procs []*channel.Process
+	mu      sync.Mutex // guards the fields below
+	procs   []*channel.Process
+	feeders map[*channel.Process]*feeder
+	changed chan struct{} // closed and replaced when a command has ended
+}
+
+func newRunning() *running {
+	return &running{feeders: map[*channel.Process]*feeder{}, changed: make(chan struct{})}
 }
 
 func (r *running) all() []*channel.Process {
@@ -29,6 +35,9 @@ func (r *running) remove(p *channel.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.procs = slices.DeleteFunc(r.procs, func(q *channel.Process) bool { return p == q })
+	delete(r.feeders, p)
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // steps are the names of the steps that run. The network's events are of the only one, or of none while several run.

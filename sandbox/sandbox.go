@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -84,7 +85,6 @@ type Sandbox struct {
 	parts    Parts
 	settings Settings
 	vm       vmm.VM
-	guest    *channel.Client
 	holds    *holds
 	procs    procs
 	output   quota
@@ -93,7 +93,7 @@ type Sandbox struct {
 	abort    context.CancelCauseFunc
 
 	credentials credentials
-	running     running
+	running     *running
 	activity    // of the processes
 	steps       steps
 	observed    observation
@@ -101,6 +101,9 @@ type Sandbox struct {
 	// exclude each other. It guards over.
 	turn sync.Mutex
 	over bool // the run is ending
+	// suspended is set from the begin of Suspend to the end of Continue; it is changed while turn is held.
+	suspended atomic.Bool
+	identity  channel.Identity // that the guest has; guarded by turn
 }
 
 // ErrVMDied means that the VM ended although Close was not called.
@@ -113,13 +116,13 @@ func (w *Warm) Assign(ctx context.Context, p Parts, s Settings, abort context.Ca
 		p.Network = unplugged{}
 	}
 	sb := &Sandbox{
-		warm: w, parts: p, settings: s, vm: w.vm, guest: w.guest, closing: make(chan struct{}), abort: abort,
-		holds: newHolds(w.vm, p.Recorder, p.Notice), output: quota{left: s.Output},
+		warm: w, parts: p, settings: s, vm: w.vm, closing: make(chan struct{}), abort: abort,
+		holds: newHolds(w.vm, p.Recorder, p.Notice), running: newRunning(), output: quota{left: s.Output},
 	}
 	sb.observed.driver, sb.observed.recorder = w.observer, p.Recorder
 	sb.steps.network = p.Network
-	sb.activity.guest = w.guest
-	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
+	sb.activity.warm = w
+	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: sb.running}
 	if err := sb.post(ctx, w.started()); err != nil {
 		return nil, err
 	}
@@ -145,9 +148,10 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 	if s.observed.byHost() {
 		id.Sensor = false
 	}
+	s.identity = id
 	limited, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
-	if err := s.guest.Identify(limited, id); err != nil {
+	if err := s.warm.guest().Identify(limited, id); err != nil {
 		return s.warm.diagnose(err)
 	}
 	if err := s.observed.beginRun(limited, vmm.Observed{Run: s.settings.Run, HashOver: s.settings.Files.HashOver}); err != nil {

@@ -12,12 +12,12 @@ type Session func(ctx context.Context, s *Sandbox) error
 func (s *Sandbox) serve(ctx context.Context, do Session) error {
 	err := do(ctx, s)
 	keep := context.WithoutCancel(ctx)
-	if s.guest.Err() != nil || s.holds.frozen() {
+	if s.warm.guest().Err() != nil || s.holds.frozen() {
 		return errors.Join(err, s.unreported(keep, ""))
 	}
 	limited, cancel := context.WithTimeout(keep, reportGrace)
 	defer cancel()
-	if ended := s.guest.EndSession(limited); ended != nil {
+	if ended := s.warm.guest().EndSession(limited); ended != nil {
 		s.parts.Notice(ended.Error())
 		return errors.Join(err, s.unreported(keep, ""))
 	}

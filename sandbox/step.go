@@ -27,6 +27,10 @@ type Step struct {
 	User string // see channel.Command
 	// Session runs the command concurrently with others, in the cell of the session. Its name is no other step's.
 	Session bool
+	// Attach makes the step continue a command of the session that has run since before Suspend. Its outputs
+	// continue at these offsets of the record: stdout or the terminal, and stderr. It has no secrets.
+	Attach  bool
+	Offsets [2]int64
 	Time    time.Duration // time limit of the step, including freezes; 0: only the run's limit
 	Secrets []string      // names of the secrets that it gets
 	TTY     *channel.Winsize
@@ -129,6 +133,10 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 			return err
 		}
 		s.turn.Lock()
+		if s.suspended.Load() {
+			s.turn.Unlock()
+			return ErrSuspended
+		}
 		if !s.holds.frozen() {
 			return nil
 		}
@@ -142,6 +150,9 @@ func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq
 		return nil, 0, err
 	}
 	start := &audit.Lifecycle{Phase: audit.PhaseStart, Name: st.Name}
+	if st.Attach {
+		start.Reason = "it continues"
+	}
 	for _, a := range st.Argv {
 		start.Argv = append(start.Argv, audit.Text(a))
 	}
@@ -168,6 +179,8 @@ func statusOf(err error) audit.Status {
 		return audit.StatusTimeout
 	case errors.Is(err, context.Canceled):
 		return audit.StatusCancelled
+	case errors.Is(err, ErrSuspended):
+		return audit.StatusPaused
 	case errors.Is(err, ErrVMDied), errors.Is(err, ErrSilent):
 		return audit.StatusInterrupted
 	}
@@ -187,7 +200,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 		cmd.Leased = true
 		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
 	}
-	proc, err := s.guest.Start(ctx, cmd)
+	proc, err := s.startCommand(ctx, st, cmd)
 	if st.Session { // else nothing runs concurrently, and the command has not started yet
 		began()
 	}
@@ -214,7 +227,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 	}
 	unread := make(chan struct{}, 1)
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), live: st.Live, killed: killed, seq: seq}
+		p := &pump{offset: st.Offsets[i], unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), live: st.Live, killed: killed, seq: seq}
 		p.printed = s.credentials.printed(st.Name)
 		outputs.Go(func() { errs[i] = p.run(from) })
 	}
@@ -229,13 +242,13 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 	if lease != nil {
 		control.Go(func() { s.credentials.keep(keep, proc, lease, done, end) })
 	}
-	feed(proc.Stdin, st.Stdin)
+	s.running.feed(proc, st.Stdin)
 
 	exit, err = s.await(ctx, proc)
 	var missing error
-	if !ended(proc) {
+	if !ended(proc) && !errors.Is(err, ErrSuspended) {
 		if ctx.Err() != nil {
-			s.guest.Close() // a frozen guest cannot report anything, and must not continue
+			s.warm.guest().Close() // a frozen guest cannot report anything, and must not continue
 		}
 		missing = s.unreported(keep, st.Name)
 	}
@@ -269,19 +282,6 @@ func (st Step) environ() []string {
 	}
 	env := slices.DeleteFunc(slices.Clone(st.Env), func(kv string) bool { return replaced[name(kv)] })
 	return append(env, st.Vars...)
-}
-
-// feed copies standard input in the background. The goroutine is not waited for, because a read from
-// the caller's terminal cannot be interrupted. It uses only from and to.
-func feed(to io.WriteCloser, from io.Reader) {
-	if from == nil {
-		to.Close()
-		return
-	}
-	go func() {
-		io.Copy(to, from)
-		to.Close()
-	}()
 }
 
 // control forwards signals and window sizes until the command has ended. If the reader of its output has gone,

@@ -41,8 +41,8 @@ type Machine struct {
 type Warm struct {
 	machine  Machine
 	vm       vmm.VM
-	guest    *channel.Client // nil until the guest is awake
-	observer vmm.Observer    // nil: the guest has a sensor
+	client   atomic.Pointer[channel.Client] // nil until the guest is awake; replaced when the guest was suspended
+	observer vmm.Observer                   // nil: the guest has a sensor
 	sandbox  atomic.Pointer[Sandbox]
 	watch    sync.WaitGroup // observes the VM and waits for its end
 
@@ -87,15 +87,27 @@ func (w *Warm) wake(ctx context.Context) error {
 	}
 	limited, end := w.limitWake(ctx)
 	defer end()
-	var err error
-	if w.guest, err = channel.Connect(limited, w.vm.Channel(), channel.Wake{Scratch: w.machine.ScratchSize}, w.observe); err != nil {
-		return w.diagnose(fmt.Errorf("wake the guest: %w", err))
+	if err := w.connect(limited); err != nil {
+		return err
 	}
 	keep := context.WithoutCancel(ctx)
 	if w.observer != nil {
 		w.watch.Go(func() { w.fail(w.observer.Observe(keep, w.observe)) })
 	}
-	w.watch.Go(w.await)
+	return nil
+}
+
+// guest returns the guest of a machine that is awake.
+func (w *Warm) guest() *channel.Client { return w.client.Load() }
+
+// connect wakes the guest.
+func (w *Warm) connect(ctx context.Context) error {
+	guest, err := channel.Connect(ctx, w.vm.Channel(), channel.Wake{Scratch: w.machine.ScratchSize}, w.observe)
+	if err != nil {
+		return w.diagnose(fmt.Errorf("wake the guest: %w", err))
+	}
+	w.client.Store(guest)
+	w.watch.Go(func() { w.await(guest) })
 	return nil
 }
 
@@ -143,13 +155,15 @@ func (w *Warm) observe(ctx context.Context, ev *audit.Event) error {
 	return fmt.Errorf("an event of kind %s before the sandbox belongs to a run", ev.Kind)
 }
 
-// await waits for the end of the VM or of the guest's session.
-func (w *Warm) await() {
+// await waits for the end of the VM or of a session of the guest.
+func (w *Warm) await(guest *channel.Client) {
 	select {
 	case <-w.vm.Done():
 		w.die(errors.Join(ErrVMDied, w.vm.Err()))
-	case <-w.guest.Done():
-		w.die(w.guest.Err())
+	case <-guest.Done():
+		if err := guest.Err(); !errors.Is(err, channel.ErrSuspended) {
+			w.die(err)
+		}
 	}
 }
 
@@ -176,10 +190,10 @@ func (w *Warm) die(err error) {
 // needs, and makes the emulator translate it. Nothing is left of the command. More commands, a shell or a lease cost an emulated VM
 // up to 15 MB for translated code, and make the first step hardly faster.
 func (w *Warm) Rehearse(ctx context.Context) error {
-	if err := w.guest.Rehearse(ctx, channel.Command{Step: "rehearsal", Argv: []string{"true"}}); err != nil {
+	if err := w.guest().Rehearse(ctx, channel.Command{Step: "rehearsal", Argv: []string{"true"}}); err != nil {
 		return w.diagnose(err)
 	}
-	if err := w.guest.Drain(ctx); err != nil {
+	if err := w.guest().Drain(ctx); err != nil {
 		return w.diagnose(err)
 	}
 	w.rehearsed = true
@@ -193,7 +207,7 @@ func (w *Warm) Check(ctx context.Context) error {
 		return w.err
 	default:
 	}
-	if _, err := w.guest.Ping(ctx); err != nil {
+	if _, err := w.guest().Ping(ctx); err != nil {
 		return w.diagnose(err)
 	}
 	return nil
@@ -204,8 +218,8 @@ func (w *Warm) Done() <-chan struct{} { return w.dead }
 
 // Close destroys the VM. It can be called again.
 func (w *Warm) Close(ctx context.Context) error {
-	if w.guest != nil {
-		w.guest.Close() // an error is ignored: the VM is destroyed in any case
+	if guest := w.guest(); guest != nil {
+		guest.Close() // an error is ignored: the VM is destroyed in any case
 	}
 	err := w.vm.Destroy(ctx)
 	w.watch.Wait()

@@ -1,0 +1,189 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// ErrSuspended means that the processes of the sandbox are suspended.
+var ErrSuspended = channel.ErrSuspended
+
+// suspendTime bounds how long the guest may take to stop its processes, and Suspend to record their last output.
+const suspendTime = time.Minute
+
+// Suspend stops the processes of a session, which stay in the memory of the VM. Each Step returns ErrSuspended after all output of its
+// command so far has been recorded. Suspend first revokes all credentials and removes them from the guest. Then nothing may write to the
+// steps' Stdin any more; what has been written before is not lost. An error that is ErrNotSuspended means that nothing else has changed.
+// After another one the run ends.
+//
+//	running --Suspend--> suspended --Continue--> resuming: Steps attach --Thaw--> running
+func (s *Sandbox) Suspend(ctx context.Context) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	switch {
+	case s.over:
+		return fmt.Errorf("%w: the run is ending", ErrNotSuspended)
+	case s.holds.frozen():
+		return fmt.Errorf("%w: the sandbox is frozen", ErrNotSuspended)
+	case !s.suspended.CompareAndSwap(false, true):
+		return ErrSuspended
+	}
+	ctx, cancel := context.WithTimeout(ctx, suspendTime)
+	defer cancel()
+	guest := s.warm.guest()
+	err := s.credentials.disarm(ctx, "the sandbox is suspended")
+	if err == nil {
+		s.drain(ctx)
+		err = guest.Suspend(ctx, s.running.stopInput)
+	}
+	if err != nil && guest.Err() == nil {
+		s.suspended.Store(false)
+		return fmt.Errorf("%w: %w", ErrNotSuspended, err)
+	}
+	if err == nil {
+		err = s.running.wait(ctx)
+	}
+	if err == nil {
+		err = guest.Park(ctx)
+	}
+	if err != nil {
+		err = s.warm.diagnose(err)
+		s.abort(err)
+	}
+	return err
+}
+
+// ErrNotSuspended means that the processes could not be suspended, and run.
+var ErrNotSuspended = errors.New("the processes were not suspended")
+
+// Continue makes the guest of a suspended sandbox accept steps again. Its processes do not run before Thaw. steps are the names of
+// all earlier ones of the session.
+func (s *Sandbox) Continue(ctx context.Context, steps []string) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if !s.suspended.Load() {
+		return errors.New("the sandbox is not suspended")
+	}
+	limited, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	if err := s.warm.connect(limited); err != nil {
+		return err
+	}
+	id, err := s.settings.identity(s.parts.Network.Trust())
+	if err != nil {
+		return err
+	}
+	id.MachineID, id.Hostname = s.identity.MachineID, s.identity.Hostname
+	guest := s.warm.guest()
+	guest.Recall(steps...)
+	if err := guest.Identify(limited, id); err != nil {
+		return s.warm.diagnose(err)
+	}
+	s.suspended.Store(false)
+	return nil
+}
+
+// Thaw lets the processes run that were suspended. Those that no Step was attached to have no reader of their output.
+func (s *Sandbox) Thaw(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, suspendTime)
+	defer cancel()
+	return s.warm.guest().Thaw(ctx)
+}
+
+// startCommand starts the command of a step, or attaches it to the one that runs.
+func (s *Sandbox) startCommand(ctx context.Context, st Step, cmd channel.Command) (*channel.Process, error) {
+	if st.Attach {
+		return s.warm.guest().Attach(ctx, cmd)
+	}
+	return s.warm.guest().Start(ctx, cmd)
+}
+
+// feeder copies the input of a command.
+type feeder struct {
+	to   io.WriteCloser
+	from io.Reader
+	done chan struct{} // closed when nothing is copied any more
+}
+
+// feed copies standard input in the background. The goroutine is not waited for, because a read from
+// the caller's terminal cannot be interrupted. It uses only from and to.
+func (r *running) feed(proc *channel.Process, from io.Reader) {
+	if from == nil {
+		proc.Stdin.Close()
+		return
+	}
+	f := &feeder{proc.Stdin, from, make(chan struct{})}
+	r.mu.Lock()
+	r.feeders[proc] = f
+	r.mu.Unlock()
+	go func() {
+		defer close(f.done)
+		if _, err := io.Copy(f.to, from); !errors.Is(err, os.ErrDeadlineExceeded) {
+			f.to.Close()
+		}
+	}()
+}
+
+// stopInput ends the copying of input, after all has been copied that was written before.
+func (r *running) stopInput() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all sync.WaitGroup
+	for _, f := range r.feeders {
+		all.Go(f.stop)
+	}
+	all.Wait()
+}
+
+// stop ends a feeder. Input that is no pipe stays where it is.
+func (f *feeder) stop() {
+	file, ok := f.from.(*os.File)
+	if !ok || file.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return
+	}
+	<-f.done
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := unix.Read(int(fd), buf)
+			if n <= 0 && !errors.Is(err, syscall.EINTR) {
+				return
+			}
+			if _, err := f.to.Write(buf[:max(n, 0)]); err != nil {
+				return
+			}
+		}
+	})
+	file.SetReadDeadline(time.Time{})
+}
+
+// wait returns when no command runs.
+func (r *running) wait(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		n, changed := len(r.procs), r.changed
+		r.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
