@@ -79,6 +79,10 @@ func (s *suspended) start(script string, tty *channel.Winsize) *paused {
 	return p
 }
 
+func (s *suspended) suspension() channel.Suspension {
+	return channel.Suspension{Client: s.machine.Guest}
+}
+
 // limited returns a context for one operation.
 func (s *suspended) limited() context.Context {
 	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
@@ -89,7 +93,7 @@ func (s *suspended) limited() context.Context {
 // park suspends the guest. stop is called when its commands are frozen.
 func (s *suspended) park(stop func()) {
 	s.Helper()
-	if err := s.machine.Guest.Suspend(s.limited(), stop); err != nil {
+	if err := s.suspension().Suspend(s.limited(), stop); err != nil {
 		s.Fatal(err)
 	}
 	for _, p := range s.commands {
@@ -98,7 +102,7 @@ func (s *suspended) park(stop func()) {
 			s.Fatalf("%s: %v", p.cmd.Step, err)
 		}
 	}
-	if err := s.machine.Guest.Park(s.limited()); err != nil {
+	if err := s.suspension().Park(s.limited()); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -114,13 +118,13 @@ func (s *suspended) wake(id channel.Identity) {
 		s.Fatal(err)
 	}
 	for _, p := range s.commands {
-		proc, err := s.machine.Guest.Attach(s.limited(), p.cmd)
+		proc, err := s.suspension().Attach(s.limited(), p.cmd)
 		if err != nil {
 			s.Fatal(err)
 		}
 		p.connected(proc)
 	}
-	if err := s.machine.Guest.Thaw(s.limited()); err != nil {
+	if err := s.suspension().Thaw(s.limited()); err != nil {
 		s.Fatal(err)
 	}
 }

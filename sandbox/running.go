@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -44,30 +45,49 @@ func (r *running) remove(p *channel.Process) {
 type steps struct {
 	network Network
 
-	mu    sync.Mutex // guards names, and is held while the network's step is set
-	names []string
+	mu   sync.Mutex // guards the fields below, and is held while the network's step is set
+	live []string
+	past map[string]bool // all that there were
 }
 
 func (s *steps) begin(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.names = append(s.names, name)
+	s.live = append(s.live, name)
+	s.remember(name)
 	s.set()
+}
+
+// remember adds the names of steps that there were. The caller holds mu, unless nothing else uses s.
+func (s *steps) remember(names ...string) {
+	if s.past == nil {
+		s.past = map[string]bool{}
+	}
+	for _, n := range names {
+		s.past[n] = true
+	}
+}
+
+// names returns the names of all steps that there were, sorted.
+func (s *steps) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.past))
 }
 
 func (s *steps) end(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.names, name); i >= 0 {
-		s.names = slices.Delete(s.names, i, i+1)
+	if i := slices.Index(s.live, name); i >= 0 {
+		s.live = slices.Delete(s.live, i, i+1)
 	}
 	s.set()
 }
 
 func (s *steps) set() {
 	only := ""
-	if len(s.names) == 1 {
-		only = s.names[0]
+	if len(s.live) == 1 {
+		only = s.live[0]
 	}
 	s.network.Step(only)
 }

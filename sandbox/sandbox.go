@@ -69,6 +69,8 @@ type Settings struct {
 	// Silence is how long the guest may give no sign of life while its VM runs; 0: any time.
 	Silence time.Duration
 	Sensor  bool
+	// Resumed is set if the machine starts from a saved state: its processes run from Thaw on.
+	Resumed *Resumed
 }
 
 // Sandbox is a running VM with its record.
@@ -147,6 +149,11 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 	}
 	if s.observed.byHost() {
 		id.Sensor = false
+	}
+	if r := s.settings.Resumed; r != nil {
+		id.MachineID, id.Hostname = r.MachineID, r.Hostname
+		s.steps.remember(r.Steps...)
+		channel.Suspension{Client: s.warm.guest()}.Recall(r.Steps...)
 	}
 	s.identity = id
 	limited, cancel := context.WithTimeout(ctx, identifyTimeout)

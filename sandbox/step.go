@@ -200,7 +200,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 		cmd.Leased = true
 		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
 	}
-	proc, err := s.startCommand(ctx, st, cmd)
+	proc, err := startCommand(ctx, s.warm.guest(), st, cmd)
 	if st.Session { // else nothing runs concurrently, and the command has not started yet
 		began()
 	}

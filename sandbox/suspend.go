@@ -21,13 +21,20 @@ var ErrSuspended = channel.ErrSuspended
 // suspendTime bounds how long the guest may take to stop its processes, and Suspend to record their last output.
 const suspendTime = time.Minute
 
+// Suspension suspends a sandbox, and continues it. It is safe for concurrent use.
+//
+//	running --Suspend--> suspended --Continue--> resuming: Steps attach --Thaw--> running
+//	                       |    ^
+//	                  Save v    | failed
+//	                     saving ---> saved --Close--> gone
+type Suspension struct{ Sandbox *Sandbox }
+
 // Suspend stops the processes of a session, which stay in the memory of the VM. Each Step returns ErrSuspended after all output of its
 // command so far has been recorded. Suspend first revokes all credentials and removes them from the guest. Then nothing may write to the
 // steps' Stdin any more; what has been written before is not lost. An error that is ErrNotSuspended means that nothing else has changed.
 // After another one the run ends.
-//
-//	running --Suspend--> suspended --Continue--> resuming: Steps attach --Thaw--> running
-func (s *Sandbox) Suspend(ctx context.Context) error {
+func (p Suspension) Suspend(ctx context.Context) error {
+	s := p.Sandbox
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	switch {
@@ -44,7 +51,7 @@ func (s *Sandbox) Suspend(ctx context.Context) error {
 	err := s.credentials.disarm(ctx, "the sandbox is suspended")
 	if err == nil {
 		s.drain(ctx)
-		err = guest.Suspend(ctx, s.running.stopInput)
+		err = channel.Suspension{Client: guest}.Suspend(ctx, s.running.stopInput)
 	}
 	if err != nil && guest.Err() == nil {
 		s.suspended.Store(false)
@@ -54,7 +61,7 @@ func (s *Sandbox) Suspend(ctx context.Context) error {
 		err = s.running.wait(ctx)
 	}
 	if err == nil {
-		err = guest.Park(ctx)
+		err = channel.Suspension{Client: guest}.Park(ctx)
 	}
 	if err != nil {
 		err = s.warm.diagnose(err)
@@ -66,9 +73,9 @@ func (s *Sandbox) Suspend(ctx context.Context) error {
 // ErrNotSuspended means that the processes could not be suspended, and run.
 var ErrNotSuspended = errors.New("the processes were not suspended")
 
-// Continue makes the guest of a suspended sandbox accept steps again. Its processes do not run before Thaw. steps are the names of
-// all earlier ones of the session.
-func (s *Sandbox) Continue(ctx context.Context, steps []string) error {
+// Continue makes the guest of a suspended sandbox accept steps again. Its processes do not run before Thaw.
+func (p Suspension) Continue(ctx context.Context) error {
+	s := p.Sandbox
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if !s.suspended.Load() {
@@ -85,7 +92,7 @@ func (s *Sandbox) Continue(ctx context.Context, steps []string) error {
 	}
 	id.MachineID, id.Hostname = s.identity.MachineID, s.identity.Hostname
 	guest := s.warm.guest()
-	guest.Recall(steps...)
+	channel.Suspension{Client: guest}.Recall(s.steps.names()...)
 	if err := guest.Identify(limited, id); err != nil {
 		return s.warm.diagnose(err)
 	}
@@ -94,18 +101,19 @@ func (s *Sandbox) Continue(ctx context.Context, steps []string) error {
 }
 
 // Thaw lets the processes run that were suspended. Those that no Step was attached to have no reader of their output.
-func (s *Sandbox) Thaw(ctx context.Context) error {
+func (p Suspension) Thaw(ctx context.Context) error {
+	s := p.Sandbox
 	ctx, cancel := context.WithTimeout(ctx, suspendTime)
 	defer cancel()
-	return s.warm.guest().Thaw(ctx)
+	return channel.Suspension{Client: s.warm.guest()}.Thaw(ctx)
 }
 
 // startCommand starts the command of a step, or attaches it to the one that runs.
-func (s *Sandbox) startCommand(ctx context.Context, st Step, cmd channel.Command) (*channel.Process, error) {
+func startCommand(ctx context.Context, guest *channel.Client, st Step, cmd channel.Command) (*channel.Process, error) {
 	if st.Attach {
-		return s.warm.guest().Attach(ctx, cmd)
+		return channel.Suspension{Client: guest}.Attach(ctx, cmd)
 	}
-	return s.warm.guest().Start(ctx, cmd)
+	return guest.Start(ctx, cmd)
 }
 
 // feeder copies the input of a command.

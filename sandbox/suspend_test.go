@@ -77,14 +77,14 @@ func TestSuspend(t *testing.T) {
 		line := fmt.Sprintf("round %d\n", round)
 		text += line
 		io.WriteString(input, line)
-		must(t, s.Suspend(t.Context()))
+		must(t, suspension(s).Suspend(t.Context()))
 		for i, st := range steps {
 			if got := <-results[i]; !errors.Is(got.err, sandbox.ErrSuspended) {
 				t.Fatalf("%s: %+v", st.Name, got)
 			}
 		}
 		before := len(r.all())
-		if err := s.Suspend(t.Context()); !errors.Is(err, sandbox.ErrSuspended) {
+		if err := suspension(s).Suspend(t.Context()); !errors.Is(err, sandbox.ErrSuspended) {
 			t.Errorf("suspended again: %v", err)
 		}
 		if _, err := s.Step(t.Context(), sandbox.Step{Name: "early", Argv: []string{"true"}, Session: true}); !errors.Is(err, sandbox.ErrSuspended) {
@@ -94,7 +94,7 @@ func TestSuspend(t *testing.T) {
 		if after := len(r.all()); after != before {
 			t.Errorf("%d events while the sandbox is suspended", after-before)
 		}
-		must(t, s.Continue(t.Context(), nil))
+		must(t, suspension(s).Continue(t.Context()))
 		for i := range steps {
 			st := &steps[i]
 			st.Attach = true
@@ -110,7 +110,7 @@ func TestSuspend(t *testing.T) {
 			}
 			return n == len(steps)*(round+2)
 		})
-		must(t, s.Thaw(t.Context()))
+		must(t, suspension(s).Thaw(t.Context()))
 	}
 	input.Close()
 	if got := <-results[1]; got.err != nil || got.exit.Code != 0 {
@@ -146,3 +146,5 @@ func killCommands(t *testing.T, s *sandbox.Sandbox) string {
 	}
 	return out.String()
 }
+
+func suspension(s *sandbox.Sandbox) sandbox.Suspension { return sandbox.Suspension{Sandbox: s} }

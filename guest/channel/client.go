@@ -32,6 +32,7 @@ var errClosed = errors.New("channel is closed")
 type Client struct {
 	session  *yamux.Session
 	link     *link
+	guard    *guard
 	limit    int64 // maximum bytes of CopyOut
 	handler  Handler
 	identity assigned
@@ -49,7 +50,7 @@ type Client struct {
 	moved  chan struct{} // closed and replaced when marked moves
 	copied tree          // what CopyIn put into the workspace
 
-	processes map[*Process]bool // that have not ended
+	processes processes
 }
 
 // Connect wakes the guest at the other end of conn. The guest has no identity until Identify; from then on its
@@ -73,13 +74,14 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 		return nil, err
 	}
 	l := &link{ReadWriteCloser: conn}
-	session, err := yamux.Client(&guard{ReadWriteCloser: combine(l)}, yamuxConfig())
+	g := &guard{ReadWriteCloser: combine(l), parked: make(chan struct{})}
+	session, err := yamux.Client(g, yamuxConfig())
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{
-		session: session, link: l, limit: w.Scratch, handler: h, identity: assigned{done: make(chan struct{})},
-		steps: map[string]bool{}, moved: make(chan struct{}), processes: map[*Process]bool{},
+		session: session, link: l, guard: g, limit: w.Scratch, handler: h, identity: assigned{done: make(chan struct{})},
+		steps: map[string]bool{}, moved: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	events, err := c.open(ctx, hello{Kind: streamEvents}, 0)

@@ -15,7 +15,7 @@ import (
 //	  | "READY\n"                   |   once, when the guest has booted; a snapshot
 //	  | ---------------------------> |   is taken after it, while the guest reads
 //	  |                 Wake + "\n" |
-//	  | <--------------------------- |   after each restore, or after READY in a cold boot
+//	  | <--------------------------- |   after each restore, after READY in a cold boot, or after park
 //	  | Awake + "\n"                |
 //	  | ---------------------------> |   then yamux, the host as its client; the
 //	                                    guest's identity comes in a stream of it

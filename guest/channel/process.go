@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -89,9 +91,7 @@ func (c *Client) start(ctx context.Context, kind streamKind, cmd Command) (*Proc
 			return nil, err
 		}
 	}
-	c.mu.Lock()
-	c.processes[p] = true
-	c.mu.Unlock()
+	c.processes.add(p)
 	c.work.Go(func() { p.await(streams, early) })
 	return p, nil
 }
@@ -123,7 +123,7 @@ func (p *Process) begun(ctx context.Context) (last *report, err error) {
 // await reads the guest's reports about the command until it has ended.
 func (p *Process) await(streams []net.Conn, last *report) {
 	defer close(p.ended)
-	defer p.client.forget(p)
+	defer p.client.processes.remove(p)
 	var err error
 	if last == nil {
 		last, err = p.listen()
@@ -143,10 +143,31 @@ func (p *Process) await(streams []net.Conn, last *report) {
 	closeAll(streams)
 }
 
-func (c *Client) forget(p *Process) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.processes, p)
+// processes are those of a client that have not ended. The zero value is empty.
+type processes struct {
+	mu  sync.Mutex // guards all
+	all map[*Process]bool
+}
+
+func (ps *processes) add(p *Process) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.all == nil {
+		ps.all = map[*Process]bool{}
+	}
+	ps.all[p] = true
+}
+
+func (ps *processes) remove(p *Process) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.all, p)
+}
+
+func (ps *processes) list() []*Process {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return slices.Collect(maps.Keys(ps.all))
 }
 
 func closeAll(streams []net.Conn) {

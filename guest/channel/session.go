@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -39,7 +40,14 @@ type guard struct {
 	have int   // bytes of head that have been read
 	give int   // bytes of head that have been handed on
 	body int64 // bytes of data until the next head
+
+	parking atomic.Bool   // the guest may end the session with goAway
+	parked  chan struct{} // closed when it has; nothing more is read then
+	ended   bool
 }
+
+// goAway is the frame with which a guest that was suspended ends its last session: it has left yamux.
+var goAway = [frameHead]byte{1: typeGoAway}
 
 const (
 	frameHead = 12
@@ -53,6 +61,9 @@ const (
 
 // Read implements io.Reader. It is called by one goroutine at a time.
 func (g *guard) Read(p []byte) (int, error) {
+	if g.ended {
+		return 0, io.EOF
+	}
 	if g.body > 0 {
 		n, err := g.ReadWriteCloser.Read(p[:min(int64(len(p)), g.body)])
 		g.body -= int64(n)
@@ -71,6 +82,11 @@ func (g *guard) Read(p []byte) (int, error) {
 	if g.give == 0 {
 		if err := checkFrame(g.head); err != nil {
 			return 0, err
+		}
+		if g.parking.Load() && g.head == goAway {
+			g.ended = true
+			close(g.parked)
+			return 0, io.EOF
 		}
 	}
 	n := copy(p, g.head[g.give:])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -198,7 +199,7 @@ func (s *Server) suspend(ctx context.Context, ctl net.Conn) {
 	writeFrame(ctl, r, maxReport)
 }
 
-// park ends the session of a suspended guest and keeps the connection. Its stream is not closed: nothing follows the report.
+// park ends the session of a suspended guest and keeps the connection. Its stream is not closed: only goAway follows the report.
 func (s *Server) park(ctl net.Conn, written *combined, l *link, session *yamux.Session) error {
 	if !s.commands.park() {
 		const reason = "the guest is not suspended"
@@ -213,6 +214,9 @@ func (s *Server) park(ctl net.Conn, written *combined, l *link, session *yamux.S
 	}
 	if err == nil {
 		err = l.leave(session)
+	}
+	if err == nil {
+		_, err = l.ReadWriteCloser.Write(goAway[:]) // nothing but the next Wake is read from now on
 	}
 	if err != nil {
 		return fmt.Errorf("park: %w", err)
@@ -251,16 +255,22 @@ func (s *Server) thaw() report {
 	return report{Done: true}
 }
 
+// Suspension suspends the guest of a client, and continues it. It is safe for concurrent use.
+//
+//	Suspend --> Park --> in another Client, after its Identify: Recall, Attach for each command, Thaw
+type Suspension struct{ Client *Client }
+
 // Suspend freezes the guest's commands. Each Process ends with ErrSuspended after all output before that, and the Handler has handled
 // all events. Other calls fail from then on; those on files and ports are interrupted. stop is called when the commands
 // are frozen: it writes what is left of their input, and nothing is written after it has returned. The guest must have an
 // identity, and all its commands must be of the session. If the guest refuses, nothing has changed; after another error the client has
 // ended. Park follows.
-func (c *Client) Suspend(ctx context.Context, stop func()) error {
+func (s Suspension) Suspend(ctx context.Context, stop func()) error {
+	c := s.Client
 	if !c.suspending.CompareAndSwap(false, true) {
 		return ErrSuspended
 	}
-	frozen, err := c.suspend(ctx, stop)
+	frozen, err := s.suspend(ctx, stop)
 	if err != nil && !frozen && c.Err() == nil {
 		c.suspending.Store(false)
 	} else if err != nil {
@@ -272,7 +282,8 @@ func (c *Client) Suspend(ctx context.Context, stop func()) error {
 	return nil
 }
 
-func (c *Client) suspend(ctx context.Context, stop func()) (frozen bool, err error) {
+func (s Suspension) suspend(ctx context.Context, stop func()) (frozen bool, err error) {
+	c := s.Client
 	streams, err := c.open(ctx, hello{Kind: streamSuspend}, 0)
 	if err != nil {
 		return false, err
@@ -297,7 +308,7 @@ func (c *Client) suspend(ctx context.Context, stop func()) (frozen bool, err err
 		return true, c.failed(ctx, "read the answer", hostile("first answer to a suspension that the commands are not frozen"))
 	}
 	stop()
-	for _, p := range c.running() {
+	for _, p := range c.processes.list() {
 		p.Stdin.Close()
 	}
 	if r, err = read(); err == nil && (r.Mark == 0 || !r.Done) {
@@ -306,7 +317,7 @@ func (c *Client) suspend(ctx context.Context, stop func()) (frozen bool, err err
 	if err == nil {
 		err = c.awaitMark(ctx, r.Mark)
 	}
-	for _, p := range c.running() {
+	for _, p := range c.processes.list() {
 		select {
 		case <-p.ended:
 		case <-ctx.Done():
@@ -318,10 +329,11 @@ func (c *Client) suspend(ctx context.Context, stop func()) (frozen bool, err err
 
 // Park ends the session with a suspended guest, and keeps its connection: the guest waits for a Wake, in this machine or in one that has
 // been restored from its snapshot. All output of its processes must have been read.
-func (c *Client) Park(ctx context.Context) error {
-	err := c.silence(ctx)
+func (s Suspension) Park(ctx context.Context) error {
+	c := s.Client
+	err := s.silence(ctx)
 	if err == nil {
-		err = c.park(ctx)
+		err = s.park(ctx)
 	}
 	if err != nil {
 		c.end(err)
@@ -332,7 +344,8 @@ func (c *Client) Park(ctx context.Context) error {
 }
 
 // silence waits until all streams but that of the events have been closed by both ends, so that nothing is on the way.
-func (c *Client) silence(ctx context.Context) error {
+func (s Suspension) silence(ctx context.Context) error {
+	c := s.Client
 	for c.session.NumStreams() > 1 {
 		select {
 		case <-time.After(time.Millisecond):
@@ -345,7 +358,13 @@ func (c *Client) silence(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) park(ctx context.Context) error {
+func (s Suspension) park(ctx context.Context) error {
+	c := s.Client
+	if err := c.link.set(leaving); err != nil {
+		return err
+	}
+	c.guard.parking.Store(true)
+	c.cancel(ErrSuspended) // goAway ends all streams
 	streams, err := c.open(ctx, hello{Kind: streamPark}, 0)
 	if err != nil {
 		return err
@@ -355,23 +374,31 @@ func (c *Client) park(ctx context.Context) error {
 	var r report
 	switch err := readFrame(streams[0], &r, maxReport); {
 	case err != nil:
-		return c.failed(ctx, "read the answer", err)
+		return fmt.Errorf("no answer: %w", err)
 	case r.Error != "":
 		return fmt.Errorf("guest: %.500q", r.Error)
 	case !r.only(r.Done):
-		return c.failed(ctx, "read the answer", hostile("answer to park that is none"))
+		return hostile("answer to park that is none")
 	}
-	c.cancel(ErrSuspended)
+	select {
+	case <-c.session.CloseChan(): // by goAway, or otherwise
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !isClosed(c.guard.parked) {
+		return io.ErrUnexpectedEOF
+	}
 	return c.link.leave(c.session)
 }
 
 // Attach connects with a command that runs since before the guest was suspended. Of cmd, Step and TTY must be those of its Start. What it
 // has written meanwhile is at the beginning of its outputs.
-func (c *Client) Attach(ctx context.Context, cmd Command) (*Process, error) {
+func (s Suspension) Attach(ctx context.Context, cmd Command) (*Process, error) {
+	c := s.Client
 	if !c.identity.known() {
 		return nil, fmt.Errorf("attach %q: %w", cmd.Step, ErrAnonymous)
 	}
-	c.Recall(cmd.Step)
+	s.Recall(cmd.Step)
 	cmd.Session, cmd.Argv = true, []string{"attach"} // which a command must have
 	p, err := c.start(ctx, streamAttach, cmd)
 	if err != nil {
@@ -381,27 +408,18 @@ func (c *Client) Attach(ctx context.Context, cmd Command) (*Process, error) {
 }
 
 // Recall permits events of steps that began before the guest was suspended.
-func (c *Client) Recall(steps ...string) {
+func (s Suspension) Recall(steps ...string) {
+	c := s.Client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range steps {
-		c.steps[s] = true
+	for _, name := range steps {
+		c.steps[name] = true
 	}
 }
 
 // Thaw lets the commands of a guest that was suspended run again.
-func (c *Client) Thaw(ctx context.Context) error {
+func (s Suspension) Thaw(ctx context.Context) error {
+	c := s.Client
 	_, err := c.ask(ctx, hello{Kind: streamThaw})
 	return err
-}
-
-// running returns the processes that have not ended.
-func (c *Client) running() []*Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := make([]*Process, 0, len(c.processes))
-	for p := range c.processes {
-		list = append(list, p)
-	}
-	return list
 }

@@ -145,7 +145,7 @@ func TestSuspendSession(t *testing.T) {
 	}
 	go follow(p)
 	suspended := make(chan error, 1)
-	go func() { suspended <- c.Suspend(timeout(t), func() { io.WriteString(p.Stdin, "two ") }) }()
+	go func() { suspended <- suspension(c).Suspend(timeout(t), func() { io.WriteString(p.Stdin, "two ") }) }()
 	select {
 	case <-conn.Over():
 		conn.Close()
@@ -162,10 +162,10 @@ func TestSuspendSession(t *testing.T) {
 	if _, err := c.Start(timeout(t), Command{Step: "other", Argv: []string{"true"}, Session: true}); !errors.Is(err, ErrSuspended) {
 		t.Errorf("a command while the guest is suspended: %v", err)
 	}
-	if err := c.Suspend(timeout(t), func() {}); !errors.Is(err, ErrSuspended) {
+	if err := suspension(c).Suspend(timeout(t), func() {}); !errors.Is(err, ErrSuspended) {
 		t.Errorf("suspended again: %v", err)
 	}
-	if err := c.Park(timeout(t)); err != nil {
+	if err := suspension(c).Park(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	emitted := make(chan error, 1)
@@ -178,11 +178,11 @@ func TestSuspendSession(t *testing.T) {
 		events <- e.Step
 		return nil
 	})
-	if p, err = c.Attach(timeout(t), cmd); err != nil {
+	if p, err = suspension(c).Attach(timeout(t), cmd); err != nil {
 		t.Fatal(err)
 	}
 	go follow(p)
-	if err := c.Thaw(timeout(t)); err != nil {
+	if err := suspension(c).Thaw(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	io.WriteString(p.Stdin, "three")
@@ -199,7 +199,7 @@ func TestSuspendSession(t *testing.T) {
 	if step := <-events; step != "cat" {
 		t.Errorf("event of %q", step)
 	}
-	if p, err = c.Attach(timeout(t), cmd); err != nil { // it has ended
+	if p, err = suspension(c).Attach(timeout(t), cmd); err != nil { // it has ended
 		t.Fatal(err)
 	}
 	go follow(p)
@@ -231,7 +231,7 @@ func TestSuspendRefused(t *testing.T) {
 			io.WriteString(p.Stdin, "first ")
 			b := make([]byte, 6)
 			io.ReadFull(p.Stdout, b) // so that it has started
-			err = c.Suspend(timeout(t), func() { t.Error("the input was stopped") })
+			err = suspension(c).Suspend(timeout(t), func() { t.Error("the input was stopped") })
 			if err == nil || errors.Is(err, ErrHostile) {
 				t.Fatalf("suspended: %v", err)
 			}
@@ -258,7 +258,7 @@ func TestSuspendOverflow(t *testing.T) {
 	}
 	go io.Copy(io.Discard, p.Stderr)
 	go io.Copy(io.Discard, p.Stdout)
-	err = c.Suspend(timeout(t), func() { p.Stdin.Write(make([]byte, 3*maxHeld)) })
+	err = suspension(c).Suspend(timeout(t), func() { p.Stdin.Write(make([]byte, 3*maxHeld)) })
 	if err == nil || !strings.Contains(err.Error(), "input") {
 		t.Errorf("%v", err)
 	}
@@ -287,7 +287,7 @@ func TestHostileSuspension(t *testing.T) {
 					conn.Write(frameOf(a))
 				}
 			})
-			if err := c.Suspend(timeout(t), func() {}); !errors.Is(err, ErrHostile) {
+			if err := suspension(c).Suspend(timeout(t), func() {}); !errors.Is(err, ErrHostile) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -312,3 +312,5 @@ func TestHostileSuspension(t *testing.T) {
 		}
 	})
 }
+
+func suspension(c *Client) Suspension { return Suspension{Client: c} }

@@ -33,7 +33,7 @@ import (
 //	          guest -> host   fileReport ...         host -> guest   fileControl, if the content is complete
 //	ports     guest -> host   report
 //	suspend   guest -> host   started: the commands are frozen and the host ends their input; then report, behind those of all commands
-//	park      guest -> host   report; neither end sends anything more before the next Wake
+//	park      guest -> host   report, and when the guest has left yamux, a frame "go away"; the host may send another Wake then
 //	attach    like exec, for a command of a suspended guest
 //	thaw      guest -> host   report
 //	connect   followed by a data stream of the connection's bytes;  guest -> host   report that it is connected, report of its end
