@@ -1,17 +1,19 @@
 package client_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"os"
 	"testing"
 
 	"github.com/custody-project/custody/client"
 )
 
-// Example does what `custody run`, `exec`, `ps`, `logs -f` and `kill` do.
+// Example does what `custody run`, `cp`, `port`, `exec -it`, `ps`, `logs -f` and `kill` do.
 func Example() {
 	ctx := context.Background()
 	c, err := client.New(os.Getenv("CUSTODY_URL"), os.Getenv("CUSTODY_TOKEN"))
@@ -22,13 +24,23 @@ func Example() {
 	box, err := c.Create(ctx, client.SandboxRequest{Metadata: map[string]string{"task": "example"}})
 	check(err)
 	defer box.Destroy(ctx)
-	server, err := box.Start(ctx, client.ProcessRequest{Shell: "echo ready; exec sleep 1000"})
+	check(box.Files("").WriteFile(ctx, "/workspace/page", []byte("hello\n"), 0o644))
+	server, err := box.Start(ctx, client.ProcessRequest{Argv: []string{"python3", "-u", "-m", "http.server", "8080"}})
 	check(err)
-	p, err := box.Start(ctx, client.ProcessRequest{Argv: []string{"sh", "-c", "cat; exit 7"}, Stdin: true})
+	_, err = bufio.NewReader(server.Output(ctx, client.Stdout)).ReadString('\n') // it listens
 	check(err)
-	check(p.Write(ctx, []byte("hello\n")))
-	check(p.CloseInput(ctx))
-	_, err = io.Copy(os.Stdout, p.Output(ctx, client.Stdout))
+	conn, err := box.Dial(ctx, 8080)
+	check(err)
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /page HTTP/1.0\r\n\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	check(err)
+	_, err = io.Copy(os.Stdout, answer.Body)
+	check(err)
+	p, err := box.Start(ctx, client.ProcessRequest{Shell: "read line; tty; exit 7", Stdin: true, Terminal: &client.TerminalState{Rows: 24, Cols: 80}})
+	check(err)
+	check(p.Write(ctx, []byte("any\n")))
+	_, err = io.Copy(os.Stdout, p.Output(ctx, client.TTY))
 	check(err)
 	list, err := box.Processes(ctx)
 	check(err)
