@@ -78,24 +78,32 @@ func (d *door) canLimitDiskByGroup() string {
 	return ""
 }
 
+// transfers is a script that receives and sends 2 MB, with the certificate in ca.pem, and prints how long each takes in seconds.
+const transfers = `
+	now() { cut -d' ' -f1 /proc/uptime; }
+	since() { awk "BEGIN { print $(now) - $1 }"; }
+	began=$(now)
+	curl -sS --cacert ca.pem https://` + simnet.Allowed + `/big 2>/dev/null | head -c 2000000 >big
+	since $began
+	test $(stat -c %s big) = 2000000 || exit 2
+	began=$(now)
+	curl -sS --cacert ca.pem -T big https://` + simnet.Allowed + `/swallow >answer
+	since $began
+	grep -q '` + simnet.Hello + `' answer`
+
+// transferred checks that transfers took as long as 256 KiB/s imply.
+func (d *door) transferred(printed string) {
+	d.Helper()
+	if n := d.numbers(printed); len(n) != 2 || n[0] < 3 || n[1] < 3 {
+		d.Errorf("2 MB were received and sent at 256 KiB/s in %v s", n)
+	}
+}
+
 func (d *door) canLimitNetworkRate() string {
 	d.onSite()
 	d.project(rules("  - allow: "+simnet.Allowed) + "limits: {network_rate: 256KiB}\n")
-	site := "https://" + simnet.Allowed
-	s := d.must(0, "run", "-q", "--workdir", d.dir, "--", "bash", "-c", `
-		now() { cut -d' ' -f1 /proc/uptime; }
-		since() { awk "BEGIN { print $(now) - $1 }"; }
-		began=$(now)
-		curl -sS --cacert ca.pem `+site+`/big 2>/dev/null | head -c 2000000 >big
-		since $began
-		test $(stat -c %s big) = 2000000 || exit 2
-		began=$(now)
-		curl -sS --cacert ca.pem -T big `+site+`/swallow >answer
-		since $began
-		grep -q '`+simnet.Hello+`' answer`)
-	if t := d.numbers(s.stdout); len(t) != 2 || t[0] < 3 || t[1] < 3 {
-		d.Errorf("2 MB were received and sent at 256 KiB/s in %v s", t)
-	}
+	s := d.must(0, "run", "-q", "--workdir", d.dir, "--", "bash", "-c", transfers)
+	d.transferred(s.stdout)
 	d.verified("last")
 	return ""
 }
