@@ -62,7 +62,7 @@ func (k *killer) Read([]byte) (int, error) {
 func TestChild(t *testing.T) {
 	what, home := os.Getenv("STATE_TEST_CHILD"), os.Getenv("STATE_TEST_HOME")
 	if what == "" {
-		t.Skip("for other tests")
+		t.Skip("it is no test of its own: other tests execute it in a process that they kill, with STATE_TEST_CHILD set")
 	}
 	p := &place{home: home, dir: filepath.Join(home, "paused"), key: filepath.Join(home, "keys", "state.key"), clock: newClock()}
 	p.config = state.Config{Keys: state.KeyFile(p.key), Now: p.clock.now}
