@@ -159,3 +159,68 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// FuzzImport imports files whose header and encrypted contents were made of arbitrary bytes. What is accepted can be read, and of what is refused nothing is left.
+func FuzzImport(f *testing.F) {
+	home := f.TempDir()
+	key := SharedKeyFile(filepath.Join(home, "key"))
+	if err := key.Create(); err != nil {
+		f.Fatal(err)
+	}
+	s, err := Open(filepath.Join(home, "paused"), Config{Keys: KeyFile(filepath.Join(home, "host.key"))})
+	if err != nil {
+		f.Fatal(err)
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	m := manifest{Binding: Binding{Run: "r-1", Host: "archive", Base: NoBase}, Created: now, Expires: now.AddDate(1, 0, 0)}
+	seal := func(t testing.TB, plain []byte) []byte {
+		var file bytes.Buffer
+		e, err := newEncoder(t.Context(), &file, m, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.age.Write(plain)
+		if err := e.age.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return file.Bytes()
+	}
+	index := []byte(`{"parts":[{"name":"m","size":4096,"pages":true,"chunks":[{"at":0,"stored":3,"plain":3}]},{"name":"d","size":2,"chunks":[{"at":3,"stored":2,"plain":2}]}]}`)
+	valid := binary.BigEndian.AppendUint64(append([]byte("\x01\x00\x03ab"), index...), 5)
+	f.Add(seal(f, valid), false)
+	f.Add(valid, true)
+	f.Add(bytes.Replace(valid, []byte("\x01\x00\x03"), []byte("\x01\x01\x03"), 1), true) // a page behind the end
+	f.Fuzz(func(t *testing.T, b []byte, inside bool) {
+		if inside {
+			b = seal(t, b)
+		}
+		want := m.Binding
+		_, err := s.Import(t.Context(), bytes.NewReader(b), int64(len(b)), want, key, "host-1")
+		want.Host = "host-1"
+		if err == nil {
+			snap, err := s.Claim(t.Context(), want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range snap.index.Parts {
+				if p.Pages {
+					err = snap.Pages(t.Context(), p.Name, func(int64, int64, []byte) error { return nil })
+				} else if r, n, partErr := snap.Part(p.Name); partErr == nil {
+					var got int64
+					if got, err = new(bytes.Buffer).ReadFrom(r); err == nil && got != n {
+						t.Errorf("part %s has %d bytes instead of %d", p.Name, got, n)
+					}
+				}
+				if err != nil {
+					t.Errorf("part %s was accepted, and cannot be read: %v", p.Name, err)
+				}
+			}
+			if err := snap.Consume(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if entries, err := os.ReadDir(string(s.files)); err != nil || len(entries) > 1 { // the lock
+			t.Errorf("there are %d files, %v", len(entries), err)
+		}
+	})
+}

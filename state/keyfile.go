@@ -36,18 +36,51 @@ var _ Wrapper = KeyFile("")
 
 // Wrap implements Wrapper. Several processes may create the key concurrently: all use the same.
 func (k KeyFile) Wrap(_ context.Context, key []byte) ([]byte, error) {
-	aead, id, err := k.load()
+	wrapped, err := k.wrap(key)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = k.create(); err == nil {
-			aead, id, err = k.load()
+			return k.wrap(key)
 		}
+		err = fmt.Errorf("key of paused states: %w", err)
 	}
+	return wrapped, err
+}
+
+func (k KeyFile) wrap(key []byte) ([]byte, error) {
+	aead, id, err := k.load()
 	if err != nil {
 		return nil, fmt.Errorf("key of paused states: %w", err)
 	}
 	nonce := make([]byte, chacha20poly1305.NonceSizeX)
 	rand.Read(nonce)
 	return aead.Seal(append(id, nonce...), nonce, key, id), nil
+}
+
+// SharedKeyFile is a KeyFile that Wrap does not create: several hosts share the key, so one creates it and the others get a copy.
+type SharedKeyFile string
+
+var _ Wrapper = SharedKeyFile("")
+
+// Create creates the key unless it exists.
+func (k SharedKeyFile) Create() error {
+	if err := KeyFile(k).create(); err != nil {
+		return fmt.Errorf("create a shared key of paused states: %w", err)
+	}
+	return nil
+}
+
+// Wrap implements Wrapper.
+func (k SharedKeyFile) Wrap(_ context.Context, key []byte) ([]byte, error) {
+	wrapped, err := KeyFile(k).wrap(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w (copy %s from a host that has it)", ErrNoKey, string(k))
+	}
+	return wrapped, err
+}
+
+// Unwrap implements Wrapper.
+func (k SharedKeyFile) Unwrap(ctx context.Context, blob []byte) ([]byte, error) {
+	return KeyFile(k).Unwrap(ctx, blob)
 }
 
 // Unwrap implements Wrapper.

@@ -35,11 +35,15 @@ type Binding struct {
 	Template string `json:"template"` // digest
 	// Base identifies the files that the parts of pages are relative to. The digest of a template does not: each host, and each
 	// version of a machine monitor, takes its own snapshot of a template.
+	// NoBase: they are relative to zeros.
 	Base   string `json:"base"`
 	Policy string `json:"policy"` // digest
 	Tier   string `json:"tier"`
 	Host   string `json:"host"`
 }
+
+// NoBase is the Base of a snapshot that needs no base. It can be opened with any.
+const NoBase = "none"
 
 // Meta describes a new snapshot.
 type Meta struct {
@@ -106,6 +110,9 @@ func printable(text string) bool {
 // compare returns the first value of the manifest that differs from what the caller wants. The tenant is first, so that another tenant
 // learns nothing else.
 func (m manifest) compare(want Binding) error {
+	if m.Base == NoBase {
+		want.Base = NoBase
+	}
 	for _, v := range []struct {
 		what       Bound
 		have, want string

@@ -28,7 +28,8 @@ type run struct {
 
 // Pages writes a part of pages: the contents of a file, relative to those of a base file. It is safe for concurrent use with other parts.
 type Pages struct {
-	w    *Writer
+	w    *Writer // nil in an export, which one goroutine writes
+	enc  *encoder
 	part *part
 	base io.ReaderAt // nil: zeros
 
@@ -44,13 +45,13 @@ type Pages struct {
 func (p *Pages) Page(at int64, pages []byte) error {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	if p.w.err != nil {
+		return p.w.err
+	}
 	return p.w.keep(p.page(at, pages))
 }
 
 func (p *Pages) page(at int64, pages []byte) error {
-	if p.w.err != nil {
-		return p.w.err
-	}
 	n := int64(len(pages))
 	if at < 0 || at%PageSize != 0 || n%PageSize != 0 || at > p.part.Size-n {
 		return fmt.Errorf("part %s of %d bytes has no %d bytes of pages at %d", p.part.Name, p.part.Size, n, at)
@@ -77,17 +78,21 @@ func (p *Pages) piece(first uint64, pages []byte) error {
 		if below != nil {
 			old = below[i : i+PageSize]
 		}
-		word, bit := number/64, uint64(1)<<(number%64)
-		if p.stored[word]&bit == 0 && bytes.Equal(page, old) {
+		if !p.has(number) && bytes.Equal(page, old) {
 			continue
 		}
-		p.stored[word] |= bit
+		p.mark(number)
 		if err := p.add(number, page); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// has reports whether a page has been written.
+func (p *Pages) has(number uint64) bool { return p.stored[number/64]&(1<<(number%64)) != 0 }
+
+func (p *Pages) mark(number uint64) { p.stored[number/64] |= 1 << (number % 64) }
 
 // baseAt returns bytes of the base, or nil if there is none. Behind its end are zeros.
 func (p *Pages) baseAt(at int64, n int) ([]byte, error) {
@@ -132,10 +137,10 @@ func (p *Pages) flush() error {
 	if len(p.runs) == 0 {
 		return nil
 	}
-	plain := encodeRuns(p.w.plain[:0], p.runs, p.data)
-	p.w.plain = plain
+	plain := encodeRuns(p.enc.plain[:0], p.runs, p.data)
+	p.enc.plain = plain
 	p.runs, p.data = p.runs[:0], p.data[:0]
-	return p.w.chunk(p.part, plain)
+	return p.enc.chunk(p.part, plain)
 }
 
 func encodeRuns(b []byte, runs []run, data []byte) []byte {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,10 +18,8 @@ type Snapshot struct {
 	path  string
 	file  *os.File // with the flock
 	how   int      // of the flock
-	plain *plaintext
-	index index
-	zstd  *zstd.Decoder
-	done  sync.Once
+	*contents
+	done sync.Once
 }
 
 // Claim opens the snapshot of a run for one resume. While it is claimed, no other Claim or Share succeeds and it is not removed. The claim ends with
@@ -64,37 +61,9 @@ func (s *Snapshot) read(ctx context.Context, b Binding) error {
 	if s.Info = h.info(stat.Size()); s.store.expired(s.Info) {
 		return ErrExpired
 	}
-	size := stat.Size() - h.start
-	if s.plain, err = (seal{ctx, s.store.config.Keys, h.sum}).unseal(io.NewSectionReader(s.file, h.start, size), size); err != nil {
-		return err
-	}
-	if s.index, err = readIndex(s.plain); err != nil {
-		return err
-	}
-	s.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
+	s.contents, err = h.open(ctx, s.file, stat.Size(), s.store.config.Keys)
 	return err
 }
-
-// chunk returns the bytes of a chunk, in buf or decompressed into it.
-func (s *Snapshot) chunk(c chunk, buf *buffers) ([]byte, error) {
-	stored := buf.stored[:c.Stored]
-	if err := s.plain.read(stored, c.At); err != nil {
-		return nil, err
-	}
-	if c.Stored == c.Plain {
-		return stored, nil
-	}
-	plain, err := s.zstd.DecodeAll(stored, buf.plain[:0])
-	if err == nil && len(plain) != c.Plain {
-		err = fmt.Errorf("a chunk has %d bytes instead of %d", len(plain), c.Plain)
-	}
-	return plain, altered(err)
-}
-
-// buffers hold one chunk.
-type buffers struct{ stored, plain []byte }
-
-func newBuffers() *buffers { return &buffers{make([]byte, maxChunk), make([]byte, 0, maxChunk)} }
 
 // Has reports whether the snapshot has a part with this name.
 func (s *Snapshot) Has(name string) bool { return s.index.find(name) != nil }
@@ -146,7 +115,7 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 // File writes a part of pages to a file, whose former contents it removes. base must have the contents that it had for the Writer; nil: there
-// was none. After an error the file is empty.
+// was none. A snapshot without a base does not use it. After an error the file is empty.
 func (s *Snapshot) File(ctx context.Context, name string, to, base *os.File) error {
 	p, err := s.part(name, true)
 	if err != nil {
@@ -159,6 +128,9 @@ func (s *Snapshot) File(ctx context.Context, name string, to, base *os.File) err
 }
 
 func (s *Snapshot) write(ctx context.Context, p *part, to, base *os.File) error {
+	if s.Base == NoBase {
+		base = nil
+	}
 	err := to.Truncate(0)
 	switch {
 	case err != nil:
@@ -179,7 +151,7 @@ func (s *Snapshot) write(ctx context.Context, p *part, to, base *os.File) error 
 	})
 }
 
-// Pages calls f with each range of pages of a part that differs from the base, in the order in which they were written: a page that was written
+// Pages calls f with each range of pages of a part that differs from the base, or from zeros if the snapshot's Base is NoBase, in the order in which they were written: a page that was written
 // twice can occur twice. data is nil for n bytes of zeros; it is valid during the call.
 func (s *Snapshot) Pages(ctx context.Context, name string, f func(at, n int64, data []byte) error) error {
 	p, err := s.part(name, true)
@@ -188,33 +160,6 @@ func (s *Snapshot) Pages(ctx context.Context, name string, f func(at, n int64, d
 	}
 	if err := s.each(ctx, p, f); err != nil {
 		return fmt.Errorf("run %s, part %s: %w", s.Run, name, err)
-	}
-	return nil
-}
-
-func (s *Snapshot) each(ctx context.Context, p *part, f func(at, n int64, data []byte) error) error {
-	buf := newBuffers()
-	for _, c := range p.Chunks {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		plain, err := s.chunk(c, buf)
-		if err != nil {
-			return err
-		}
-		runs, data, err := decodeRuns(plain, p.Size)
-		if err != nil {
-			return altered(err)
-		}
-		for _, r := range runs {
-			var own []byte
-			if !r.zero {
-				own, data = data[:r.n*PageSize], data[r.n*PageSize:]
-			}
-			if err := f(int64(r.first)*PageSize, int64(r.n)*PageSize, own); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -248,6 +193,6 @@ func (s *Snapshot) Consume() (err error) {
 }
 
 func (s *Snapshot) close() error {
-	s.zstd.Close()
+	s.contents.close()
 	return s.file.Close()
 }

@@ -2,15 +2,12 @@ package state
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
 
-	"filippo.io/age"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
@@ -20,19 +17,14 @@ import (
 type Writer struct {
 	store    *Store
 	manifest manifest
+	what     string   // "pause" or "import", for errors
 	path     string   // of the temporary file
 	file     *os.File // has an exclusive flock, so that no other process removes it
 
-	mu     sync.Mutex     // guards the fields below
-	age    io.WriteCloser // encrypts into file
-	at     int64          // bytes of plaintext that were written
-	index  index
-	pages  []*Pages
-	plain  []byte // a chunk before its compression
-	packed []byte // a chunk after it
-	zstd   *zstd.Encoder
-	err    error // the first error: the temporary file is gone
-	ended  bool
+	mu    sync.Mutex // guards the fields below
+	enc   *encoder   // writes into file
+	err   error      // the first error: the temporary file is gone
+	ended bool
 }
 
 // Create begins a snapshot of a run. If the run has one already, Commit replaces it. The caller calls Commit or Abort.
@@ -41,25 +33,21 @@ func (s *Store) Create(ctx context.Context, m Meta) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	head, err := made.encode()
-	if err != nil {
-		return nil, err
-	}
-	w := &Writer{store: s, manifest: made}
+	return s.create(ctx, made, "pause")
+}
+
+func (s *Store) create(ctx context.Context, m manifest, what string) (*Writer, error) {
+	w := &Writer{store: s, manifest: m, what: what}
+	var err error
 	if w.file, err = s.newTemp(ctx, m.Run); err != nil {
-		return nil, fmt.Errorf("pause run %s: %w", m.Run, err)
+		return nil, fmt.Errorf("%s run %s: %w", what, m.Run, err)
 	}
 	w.path = w.file.Name()
-	if _, err = w.file.Write(head); err == nil {
-		w.age, err = age.Encrypt(w.file, seal{ctx, s.config.Keys, sha256.Sum256(head)})
-	}
-	if err == nil {
-		w.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
-	}
-	if err != nil {
+	if w.enc, err = newEncoder(ctx, w.file, m, s.config.Keys); err != nil {
 		w.Abort()
 		return nil, w.explain(err)
 	}
+	w.enc.limit = s.config.Budget
 	return w, nil
 }
 
@@ -74,9 +62,9 @@ func (w *Writer) keep(err error) error {
 
 func (w *Writer) explain(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("the disk is full: free some of it, or delete paused sandboxes: pause run %s: %w", w.manifest.Run, err)
+		return fmt.Errorf("the disk is full: free some of it, or delete paused sandboxes: %s run %s: %w", w.what, w.manifest.Run, err)
 	}
-	return fmt.Errorf("pause run %s: %w", w.manifest.Run, err)
+	return fmt.Errorf("%s run %s: %w", w.what, w.manifest.Run, err)
 }
 
 // remove removes the temporary file. w.mu is locked.
@@ -98,54 +86,20 @@ func (w *Writer) Abort() {
 	}
 }
 
-// begin adds a part. w.mu is locked.
-func (w *Writer) begin(name string, pages bool, size int64) (*part, error) {
-	switch {
-	case w.err != nil:
-		return nil, w.err
-	case !validPart(name):
-		return nil, fmt.Errorf("%.80q is not the name of a part", name)
-	case w.index.find(name) != nil:
-		return nil, fmt.Errorf("part %s is there already", name)
-	case len(w.index.Parts) == maxParts:
-		return nil, fmt.Errorf("part %s is one more than the %d that are possible", name, maxParts)
-	case size < 0 || size > maxSize || size%PageSize != 0:
-		return nil, fmt.Errorf("part %s cannot have %d bytes: want whole pages of %d bytes", name, size, PageSize)
-	}
-	p := &part{Name: name, Pages: pages, Size: size, Chunks: []chunk{}}
-	w.index.Parts = append(w.index.Parts, p)
-	return p, nil
-}
-
-// chunk compresses and writes a chunk. w.mu is locked.
-func (w *Writer) chunk(p *part, plain []byte) error {
-	w.packed = w.zstd.EncodeAll(plain, w.packed[:0])
-	stored := w.packed
-	if len(stored) >= len(plain)-len(plain)/8 { // not worth the time to decompress it
-		stored = plain
-	}
-	if budget := w.store.config.Budget; budget > 0 && w.at+int64(len(stored)) > budget {
-		return ErrBudget
-	}
-	if _, err := w.age.Write(stored); err != nil {
-		return err
-	}
-	p.Chunks = append(p.Chunks, chunk{At: w.at, Stored: len(stored), Plain: len(plain)})
-	w.at += int64(len(stored))
-	return nil
-}
-
 // Part writes a part of bytes, such as the state of a machine's devices.
 func (w *Writer) Part(name string, r io.Reader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p, err := w.begin(name, false, 0)
+	if w.err != nil {
+		return w.err
+	}
+	p, err := w.enc.begin(name, false, 0)
 	buf := make([]byte, chunkData)
 	for more := true; more && err == nil; {
 		var n int
 		if n, more, err = fillFrom(r, buf); err == nil && n > 0 {
 			p.Size += int64(n)
-			err = w.chunk(p, buf[:n])
+			err = w.enc.chunk(p, buf[:n])
 		}
 	}
 	return w.keep(err)
@@ -168,12 +122,17 @@ func fillFrom(r io.Reader, buf []byte) (n int, more bool, err error) {
 func (w *Writer) Pages(name string, size int64, base io.ReaderAt) (*Pages, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p, err := w.begin(name, true, size)
+	if w.err != nil {
+		return nil, w.err
+	}
+	if base != nil && w.manifest.Base == NoBase {
+		return nil, w.keep(fmt.Errorf("part %s has a base, and the base of the run's binding is %q", name, NoBase))
+	}
+	pages, err := w.enc.newPages(name, size, base)
 	if err != nil {
 		return nil, w.keep(err)
 	}
-	pages := &Pages{w: w, part: p, base: base, stored: make([]uint64, size/PageSize/64+1)}
-	w.pages = append(w.pages, pages)
+	pages.w = w
 	return pages, nil
 }
 
@@ -248,19 +207,7 @@ func (w *Writer) Commit(ctx context.Context) (Info, error) {
 
 // finish completes the file and gives it its name. w.mu is locked.
 func (w *Writer) finish(ctx context.Context) (Info, error) {
-	for _, p := range w.pages {
-		if err := p.flush(); err != nil {
-			return Info{}, err
-		}
-	}
-	end, err := w.index.encode(w.at)
-	if err != nil {
-		return Info{}, err
-	}
-	if _, err := w.age.Write(end); err != nil {
-		return Info{}, err
-	}
-	if err := errors.Join(w.age.Close(), w.file.Sync(), ctx.Err()); err != nil {
+	if err := errors.Join(w.enc.close(), w.file.Sync(), ctx.Err()); err != nil {
 		return Info{}, err
 	}
 	stat, err := w.file.Stat()
