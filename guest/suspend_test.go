@@ -63,6 +63,8 @@ type suspended struct {
 	*testing.T
 	machine  *vmtest.Machine
 	commands []*paused
+	next     func(*channel.Command) // changes the next command before its start; nil: it is not changed
+	spoken   int
 }
 
 func (s *suspended) start(script string, tty *channel.Winsize) *paused {
@@ -70,6 +72,10 @@ func (s *suspended) start(script string, tty *channel.Winsize) *paused {
 	p := &paused{cmd: channel.Command{
 		Step: fmt.Sprint("p", len(s.commands)), Argv: []string{"bash", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Session: true, TTY: tty,
 	}}
+	if s.next != nil {
+		s.next(&p.cmd)
+		s.next = nil
+	}
 	proc, err := s.machine.Guest.Start(s.Context(), p.cmd)
 	if err != nil {
 		s.Fatal(err)
@@ -110,6 +116,13 @@ func (s *suspended) park(stop func()) {
 // wake connects with the guest again, and with its commands.
 func (s *suspended) wake(id channel.Identity) {
 	s.Helper()
+	s.connect(id)
+	s.attach()
+}
+
+// connect connects with the guest again.
+func (s *suspended) connect(id channel.Identity) {
+	s.Helper()
 	var err error
 	if s.machine.Guest, err = channel.Connect(s.limited(), s.machine.VM.Channel(), vmtest.Wake(), nil); err != nil {
 		s.Fatal(err)
@@ -117,6 +130,11 @@ func (s *suspended) wake(id channel.Identity) {
 	if err := s.machine.Guest.Identify(s.limited(), id); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// attach connects with the commands, and lets them run.
+func (s *suspended) attach() {
+	s.Helper()
 	for _, p := range s.commands {
 		proc, err := s.suspension().Attach(s.limited(), p.cmd)
 		if err != nil {

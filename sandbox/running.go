@@ -13,7 +13,8 @@ type running struct {
 	mu      sync.Mutex // guards the fields below
 	procs   []*channel.Process
 	feeders map[*channel.Process]*feeder
-	changed chan struct{} // closed and replaced when a command has ended
+	joining int           // steps that attach to commands and are not attached yet
+	changed chan struct{} // closed and replaced when a command has ended, or a step has been attached
 }
 
 func newRunning() *running {
@@ -37,6 +38,24 @@ func (r *running) remove(p *channel.Process) {
 	defer r.mu.Unlock()
 	r.procs = slices.DeleteFunc(r.procs, func(q *channel.Process) bool { return p == q })
 	delete(r.feeders, p)
+	r.change()
+}
+
+// join is called when a step begins to attach to its command. joined is called when it is attached or has failed; it can be called again.
+func (r *running) join() (joined func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.joining++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.joining--
+		r.change()
+	})
+}
+
+// change wakes those who wait for a change. The caller holds mu.
+func (r *running) change() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }

@@ -33,18 +33,72 @@ func memfd(t *testing.T) *os.File {
 // begin starts a machine as the sandbox of a run. It is closed at the end of the test.
 func begin(t *testing.T, m vmm.Machine, run string, resumed *sandbox.Resumed) (*sandbox.Sandbox, *record) {
 	t.Helper()
+	r := &record{}
+	parts := sandbox.Parts{Recorder: r, Redactor: redact.New([]byte("key")), Notice: func(text string) { t.Log(text) }}
+	return beginWith(t, m, run, resumed, parts), r
+}
+
+func beginWith(t *testing.T, m vmm.Machine, run string, resumed *sandbox.Resumed, parts sandbox.Parts) *sandbox.Sandbox {
+	t.Helper()
 	w, err := sandbox.Start(t.Context(), sandbox.Machine{
 		ID: run, Driver: vmtest.Driver(t), Image: m.Image, Scratch: m.Scratch, CPUs: m.CPUs, Memory: m.Memory, ScratchSize: shape.Disk,
 	})
 	must(t, err)
 	t.Cleanup(func() { w.Close(context.Background()) })
-	r := &record{}
-	settings := sandbox.Settings{Run: run, Memory: m.Memory, PIDs: 256, Output: 1 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}, Resumed: resumed}
-	parts := sandbox.Parts{Recorder: r, Redactor: redact.New([]byte("key")), Notice: func(text string) { t.Log(text) }}
+	settings := sandbox.Settings{Run: run, Memory: m.Memory, PIDs: 256, Output: 16 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}, Resumed: resumed}
 	s, err := w.Assign(t.Context(), parts, settings, func(err error) { t.Errorf("abort: %v", err) })
 	must(t, err)
 	must(t, s.Identify(t.Context()))
-	return s, r
+	return s
+}
+
+// kept is the saved state of a sandbox.
+type kept struct {
+	machine              vmm.Machine // that it was
+	device, memory, disk *os.File
+	resumed              sandbox.Resumed
+}
+
+// keep saves a suspended sandbox and closes it.
+func keep(t *testing.T, s *sandbox.Sandbox, m vmm.Machine) kept {
+	t.Helper()
+	k := kept{machine: m, device: memfd(t), memory: memfd(t)}
+	must(t, k.memory.Truncate(m.Memory))
+	zero := make([]byte, vmm.PageSize)
+	must(t, suspension(s).Save(t.Context(), sandbox.State{Device: k.device, Page: func(offset int64, page []byte) error {
+		if bytes.Equal(page, zero) {
+			return nil
+		}
+		_, err := k.memory.WriteAt(page, offset)
+		return err
+	}}))
+	k.resumed = suspension(s).Identity()
+	k.disk = copyOf(t, m.Scratch)
+	must(t, s.Close(t.Context()))
+	return k
+}
+
+// another returns a machine that starts from the state and leaves it as it is.
+func (k kept) another(t *testing.T) vmm.Machine {
+	t.Helper()
+	reopen := func(f *os.File) *os.File {
+		again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		must(t, err)
+		t.Cleanup(func() { again.Close() })
+		return again
+	}
+	m := k.machine
+	m.Image.State, m.Image.Memory, m.Scratch = reopen(k.device), reopen(k.memory), copyOf(t, k.disk)
+	return m
+}
+
+// copyOf returns a copy of a disk.
+func copyOf(t *testing.T, disk *os.File) *os.File {
+	t.Helper()
+	c, err := scratch.Clone(t.TempDir(), disk)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // TestSave: the processes of a suspended sandbox continue in another machine, with the same process IDs, and in the first one if it could
@@ -53,7 +107,7 @@ func TestSave(t *testing.T) {
 	m := vmtest.Describe(t, vmtest.Driver(t), vmtest.Options{})
 	s, r := begin(t, m, "r-first", nil)
 	counter := sandbox.Step{
-		Name: "counter", Argv: []string{"bash", "-c", `echo $$; i=0; while :; do echo $((i+=1)); sleep 0.05; done`}, Env: []string{"PATH=/usr/bin:/bin"}, Session: true,
+		Name: "counter", Argv: []string{"bash", "-c", `echo $$; i=0; while :; do echo $((i+=1)); sleep 0.05; done`}, Env: []string{"PATH=/usr/bin:/bin"}, Session: true, Live: true,
 	}
 	var ended chan error
 	step := func(s *sandbox.Sandbox) {
@@ -98,24 +152,9 @@ func TestSave(t *testing.T) {
 	suspend(s)
 	whole += output(r)
 
-	device, memory := memfd(t), memfd(t)
-	must(t, memory.Truncate(m.Memory))
-	zero := make([]byte, vmm.PageSize)
-	must(t, suspension(s).Save(t.Context(), sandbox.State{Device: device, Page: func(offset int64, page []byte) error {
-		if bytes.Equal(page, zero) {
-			return nil
-		}
-		_, err := memory.WriteAt(page, offset)
-		return err
-	}}))
-	resumed := suspension(s).Identity()
-	disk, err := scratch.Clone(t.TempDir(), m.Scratch)
-	must(t, err)
-	defer disk.Close()
-	must(t, s.Close(t.Context()))
-
-	m.Image.State, m.Image.Memory, m.Image.Own, m.Scratch = device, memory, true, disk
-	second, r2 := begin(t, m, "r-second", &resumed)
+	k := keep(t, s, m)
+	m.Image.State, m.Image.Memory, m.Image.Own, m.Scratch = k.device, k.memory, true, k.disk
+	second, r2 := begin(t, m, "r-second", &k.resumed)
 	attach(second, r2, len(whole))
 	await(t, "it counts in another machine", func() bool { return strings.Count(output(r2), "\n") > 20 })
 	whole += output(r2)
@@ -126,7 +165,7 @@ func TestSave(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	_, err = second.Step(t.Context(), sandbox.Step{
+	_, err := second.Step(t.Context(), sandbox.Step{
 		Name: "killer", Argv: []string{"bash", "-c", "hostname; kill " + lines[0]}, Env: counter.Env, Session: true, Stdout: &out, Stderr: &out,
 	})
 	must(t, err)

@@ -28,7 +28,9 @@ type Step struct {
 	// Session runs the command concurrently with others, in the cell of the session. Its name is no other step's.
 	Session bool
 	// Attach makes the step continue a command of the session that has run since before Suspend. Its outputs
-	// continue at these offsets of the record: stdout or the terminal, and stderr. It has no secrets.
+	// continue at these offsets of the record: stdout or the terminal, and stderr. If the command was started with secrets and
+	// has Secrets again, they are minted again, and their files have the new values before Thaw lets it run. The
+	// variables of processes that run cannot be replaced: a command that must continue reads the files.
 	Attach  bool
 	Offsets [2]int64
 	Time    time.Duration // time limit of the step, including freezes; 0: only the run's limit
@@ -63,6 +65,11 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	if err := s.takeTurn(ctx); err != nil {
 		return channel.Exit{}, err
 	}
+	attached := func() {}
+	if st.Attach {
+		attached = s.running.join()
+		defer attached()
+	}
 	lease, started, err := s.begin(ctx, st)
 	s.turn.Unlock()
 	if err != nil {
@@ -70,7 +77,7 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	}
 	s.steps.begin(st.Name)
 	limited, cancel := st.limit(ctx)
-	exit, err := s.observedCommand(limited, st, lease, started)
+	exit, err := s.observedCommand(limited, st, lease, started, attached)
 	cancel()
 	s.steps.end(st.Name)
 	if lease != nil {
@@ -89,14 +96,14 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	return exit, errors.Join(err, recorded)
 }
 
-// observedCommand runs a command between the begin and the end of its observation by the host.
-func (s *Sandbox) observedCommand(ctx context.Context, st Step, lease *secrets.Lease, seq uint64) (channel.Exit, error) {
+// observedCommand runs a command between the begin and the end of its observation by the host. It calls attached when the step is attached.
+func (s *Sandbox) observedCommand(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, attached func()) (channel.Exit, error) {
 	began, err := s.observed.beginStep(ctx, st.Name)
 	defer began()
 	if err != nil {
 		return channel.Exit{}, err
 	}
-	exit, err := s.command(ctx, st, lease, seq, began)
+	exit, err := s.command(ctx, st, lease, seq, func() { began(); attached() })
 	began()
 	return exit, errors.Join(err, s.observed.endStep(context.WithoutCancel(ctx), st.Name))
 }
@@ -201,7 +208,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
 	}
 	proc, err := startCommand(ctx, s.warm.guest(), st, cmd)
-	if st.Session { // else nothing runs concurrently, and the command has not started yet
+	if st.Session || st.Attach { // else nothing runs concurrently, and the command has not started yet
 		began()
 	}
 	for _, secret := range cmd.Secrets {

@@ -100,11 +100,15 @@ func (p Suspension) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Thaw lets the processes run that were suspended. Those that no Step was attached to have no reader of their output.
+// Thaw lets the processes run that were suspended. It first waits for the steps that have begun to attach, so that their commands find
+// their new credentials. Commands that no Step was attached to have no reader of their output, and no credentials.
 func (p Suspension) Thaw(ctx context.Context) error {
 	s := p.Sandbox
 	ctx, cancel := context.WithTimeout(ctx, suspendTime)
 	defer cancel()
+	if err := s.running.attached(ctx); err != nil {
+		return fmt.Errorf("wait until all steps are attached: %w", err)
+	}
 	return channel.Suspension{Client: s.warm.guest()}.Thaw(ctx)
 }
 
@@ -181,11 +185,21 @@ func (f *feeder) stop() {
 
 // wait returns when no command runs.
 func (r *running) wait(ctx context.Context) error {
+	return r.until(ctx, func() bool { return len(r.procs) == 0 })
+}
+
+// attached returns when all steps that began to attach are attached.
+func (r *running) attached(ctx context.Context) error {
+	return r.until(ctx, func() bool { return r.joining == 0 })
+}
+
+// until returns when a condition holds, which is called with mu locked.
+func (r *running) until(ctx context.Context, holds func() bool) error {
 	for {
 		r.mu.Lock()
-		n, changed := len(r.procs), r.changed
+		now, changed := holds(), r.changed
 		r.mu.Unlock()
-		if n == 0 {
+		if now {
 			return nil
 		}
 		select {

@@ -198,8 +198,9 @@ type cell struct {
 	block   *Block
 	shell   *shell
 	watcher Watcher
-	secret  bool   // the step has secrets
-	device  uint64 // of the file system with them, 0: the sensors do not watch it
+	secret  bool           // the step has secrets
+	who     *user.ExecUser // who executes the command; nil: root
+	device  uint64         // of the file system with them, 0: the sensors do not watch it
 
 	ending   sync.Mutex // guards finished, and is held while the files of the secrets are being zeroed
 	finished bool
@@ -210,18 +211,19 @@ type cell struct {
 
 // start makes the shell's main process execute the command. After an error that process has been reaped.
 func (c *cell) start(cmd channel.Command) error {
-	who, err := c.block.userOf(&cmd)
+	var err error
+	c.who, err = c.block.userOf(&cmd)
 	env, secret := environment(cmd)
 	defer erase(secret)
 	if err == nil {
-		err = errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets, who))
+		err = errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets, c.who))
 	}
 	if err == nil && c.watcher != nil && len(cmd.Secrets) > 0 {
 		err = c.watchSecrets()
 	}
 	var p *program
 	if err == nil {
-		p, err = c.shell.commandProgram(cmd, who, env)
+		p, err = c.shell.commandProgram(cmd, c.who, env)
 	}
 	if err != nil {
 		c.shell.kill()
@@ -243,9 +245,19 @@ func (c *cell) watchSecrets() error {
 		return err
 	}
 	defer unix.Close(dir)
+	return c.watch(dir)
+}
+
+// watch makes the sensors report the processes that open files of the file system with this directory, and of no earlier one.
+func (c *cell) watch(dir int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {
 		return fmt.Errorf("find the device of the step's secrets: %w", err)
+	}
+	if c.device != 0 {
+		if err := c.watcher.Forget(c.device); err != nil {
+			return err
+		}
 	}
 	c.device = st.Dev
 	return c.watcher.Secrets(c.device)

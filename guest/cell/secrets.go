@@ -23,6 +23,9 @@ import (
 //	mounted, empty --> deposit --> the step runs --> its processes are killed --> zeroed, gone
 //	                                    |                                             ^
 //	                                    +-- Wipe: zeroed, unmounted, the step goes on +
+//	                                              |    ^
+//	             of a session, suspended: Deliver v    | Wipe
+//	                              another tmpfs with new files
 //
 // A step may have copied what it has read anywhere; the kernel
 // zeroes that memory when it is freed (init_on_free).
@@ -128,6 +131,11 @@ func (s *shell) deposit(all []channel.Secret, who *user.ExecUser) error {
 		return err
 	}
 	defer unix.Close(dir)
+	return write(dir, all, who)
+}
+
+// write writes the files of secrets into an empty directory.
+func write(dir int, all []channel.Secret, who *user.ExecUser) error {
 	env := shellFile(all)
 	defer clear(env)
 	if len(env) > 0 {
@@ -272,20 +280,25 @@ func (c *cell) Wipe() error {
 	}
 	err = zeroTree(dir)
 	unix.Close(dir)
-	return errors.Join(err, c.shell.unmountSecrets())
+	return errors.Join(err, c.shell.holder().inMounts(unmountSecrets))
 }
 
-// unmountSecrets detaches the tmpfs from the cell's namespace. It is freed when no process of the cell has it open.
-func (s *shell) unmountSecrets() error {
-	p := &program{}
-	p.call("enter the cell", unix.SYS_SETNS, s.holder().pidfd, unix.CLONE_NEWNS)
+// unmountSecrets adds a call that detaches the tmpfs from the cell's namespace. It is freed when no process of the cell has it open.
+func unmountSecrets(p *program) {
 	p.call("unmount the secrets", unix.SYS_UMOUNT2, channel.SecretsDir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	p.call("end", unix.SYS_EXIT_GROUP, 0)
-	proc, err := p.start(0, -1)
+}
+
+// inMounts makes calls in the process's mount namespace, at its root.
+func (p process) inMounts(calls func(*program)) error {
+	list := &program{}
+	list.call("enter the cell", unix.SYS_SETNS, p.pidfd, unix.CLONE_NEWNS)
+	calls(list)
+	list.call("end", unix.SYS_EXIT_GROUP, 0)
+	child, err := list.start(0, -1)
 	if err != nil {
 		return err
 	}
-	proc.wait()
+	child.wait()
 	return nil
 }
 

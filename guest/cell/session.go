@@ -309,7 +309,7 @@ func (m *member) Wipe() error {
 	if m.finished || m.secrets < 0 {
 		return nil
 	}
-	return errors.Join(m.forget(), m.shell.unmountSecrets())
+	return m.remove()
 }
 
 // Close implements channel.Cell. The control group stays as long as there are processes in it, so that the sensors know whose they are.

@@ -18,6 +18,10 @@ type Holder interface {
 	Hold()
 	// Release ends Hold.
 	Release()
+	// Deliver gives the command new secrets in place of those that it has had since its start. It gets their files, in which it
+	// finds all new values or none; its variables stay as they are. Deliver does nothing for a command that has ended, and does not
+	// keep the values.
+	Deliver([]Secret) error
 }
 
 // execution is a command in the guest. It outlives the session of the host that started it, if that session is suspended.
@@ -29,7 +33,7 @@ type Holder interface {
 type execution struct {
 	cell   Cell
 	cmd    Command
-	key    []byte // of the step's proofs; nil: it is not leased
+	key    []byte // of the step's proofs; nil: it is not leased, or is suspended
 	exited chan struct{}
 	exit   Exit // set when exited is closed
 
@@ -81,6 +85,8 @@ func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl ne
 func (s *Server) conduct(ctx context.Context, x *execution, ctl net.Conn, data []net.Conn) {
 	if !x.connect(controls{ctl: ctl, step: x.cmd.Step, key: x.key}, data, s.commands.held()) {
 		closeAll(data)
+		clear(x.key)
+		x.key = nil // whoever attaches brings another one
 		writeFrame(ctl, report{Suspended: true}, maxReport)
 		return
 	}

@@ -244,18 +244,29 @@ func (s *Server) start(ctx context.Context, cmd Command, sealed bool, ctl net.Co
 		cell, err = s.Runner.Start(ctx, cmd)
 		return cell, nil, err
 	}
+	key, err = s.unseal(cmd.Step, ctl, func(all []Secret) (err error) {
+		cmd.Secrets = all
+		cell, err = s.Runner.Start(ctx, cmd)
+		return err
+	})
+	return cell, key, err
+}
+
+// unseal calls use with the secrets that the host seals for a step, and returns the key of its proofs. The values are gone when it returns.
+func (s *Server) unseal(step string, ctl net.Conn, use func([]Secret) error) (key []byte, err error) {
 	erase.OnStack(func() {
 		var b *bundle
 		var end func()
-		if b, end, err = receive(ctl, sealContext(s.run, cmd.Step)); err != nil {
+		if b, end, err = receive(ctl, sealContext(s.run, step)); err != nil {
 			err = fmt.Errorf("take the step's secrets: %w", err)
 			return
 		}
 		defer end()
-		cmd.Secrets, key = b.secrets, append([]byte(nil), b.key[:]...)
-		cell, err = s.Runner.Start(ctx, cmd)
+		if err = use(b.secrets); err == nil {
+			key = append([]byte(nil), b.key[:]...)
+		}
 	})
-	return cell, key, err
+	return key, err
 }
 
 // receive asks the host for what it has sealed for a command, bound to run and step. end zeroes it.

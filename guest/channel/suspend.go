@@ -227,9 +227,6 @@ func (s *Server) park(ctl net.Conn, written *combined, l *link, session *yamux.S
 // attach connects the host with a command that runs since before the guest was suspended.
 func (s *Server) attach(ctx context.Context, w *wireCommand, refused error, ctl net.Conn, data []net.Conn) {
 	err := refused
-	if err == nil && w.Sealed {
-		err = errors.New("a command cannot get secrets a second time")
-	}
 	var x *execution
 	if err == nil {
 		x, err = s.commands.rejoin(w.Step)
@@ -239,6 +236,12 @@ func (s *Server) attach(ctx context.Context, w *wireCommand, refused error, ctl 
 		return
 	}
 	defer s.commands.left()
+	if w.Sealed {
+		if x.key, err = s.unseal(w.Step, ctl, x.cell.(Holder).Deliver); err != nil {
+			s.finish(ctx, refusal(err), ctl, data)
+			return
+		}
+	}
 	x.cell.(Holder).Release()
 	writeFrame(ctl, report{Started: true}, maxReport)
 	s.conduct(ctx, x, ctl, data)
@@ -392,7 +395,9 @@ func (s Suspension) park(ctx context.Context) error {
 }
 
 // Attach connects with a command that runs since before the guest was suspended. Of cmd, Step and TTY must be those of its Start. What it
-// has written meanwhile is at the beginning of its outputs.
+// has written meanwhile is at the beginning of its outputs. A command that was started with secrets can get new ones: their files are
+// where the first ones were when Attach has returned. Its variables cannot be replaced. A command that is attached without secrets or a
+// lease has none any more.
 func (s Suspension) Attach(ctx context.Context, cmd Command) (*Process, error) {
 	c := s.Client
 	if !c.identity.known() {

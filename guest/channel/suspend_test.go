@@ -1,12 +1,15 @@
 package channel
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +23,17 @@ import (
 )
 
 // heldCell is a localCell whose streams can be held.
-type heldCell struct{ *localCell }
+type heldCell struct {
+	*localCell
+	deliver func([]Secret) error // nil: it accepts none
+}
+
+func (c heldCell) Deliver(all []Secret) error {
+	if c.deliver == nil {
+		return errors.New("no secrets are expected")
+	}
+	return c.deliver(all)
+}
 
 func (c heldCell) set(t time.Time) {
 	for _, f := range []any{c.in, c.out, c.errOut} {
@@ -34,8 +47,9 @@ func (c heldCell) Release() { c.set(time.Time{}) }
 // freezer runs commands that can be frozen.
 type freezer struct {
 	localRunner
-	mu    sync.Mutex // guards cells
-	cells []*localCell
+	deliver func([]Secret) error // see heldCell
+	mu      sync.Mutex           // guards cells
+	cells   []*localCell
 }
 
 func (f *freezer) Start(ctx context.Context, cmd Command) (Cell, error) {
@@ -50,7 +64,7 @@ func (f *freezer) Start(ctx context.Context, cmd Command) (Cell, error) {
 	if !cmd.Session {
 		return local, nil
 	}
-	return heldCell{local}, nil
+	return heldCell{local, f.deliver}, nil
 }
 
 // signal sends a signal to all commands, and waits until they have a state of proc(5).
@@ -208,6 +222,169 @@ func TestSuspendSession(t *testing.T) {
 	}
 	<-output
 	c.Close()
+}
+
+// park suspends a guest and ends its session.
+func park(t *testing.T, c *Client) {
+	t.Helper()
+	if err := suspension(c).Suspend(timeout(t), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := suspension(c).Park(timeout(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAttachSecrets: a command that is attached with secrets has them before Attach returns, and proves with a new key that it runs. One
+// that is attached without has no key.
+func TestAttachSecrets(t *testing.T) {
+	g, f := newFreezable(t)
+	var got []string
+	f.deliver = func(all []Secret) error {
+		for _, s := range all {
+			got = append(got, s.Env+s.File+"="+string(s.Value))
+		}
+		return nil
+	}
+	cmd := Command{Step: "s", Argv: []string{"sleep", "1000"}, Session: true, Secrets: []Secret{{File: "f", Value: []byte("first")}}}
+	c := g.session(t, "r-1", nil)
+	p, err := c.Start(timeout(t), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.Clone(p.lease.key)
+	drain(p)
+	attach := func(run string, cmd Command) {
+		t.Helper()
+		park(t, c)
+		if x := g.commands.running["s"]; x.key != nil { // nothing else uses it now
+			t.Error("a suspended guest has the key of a command")
+		}
+		c = g.session(t, run, nil)
+		if p, err = suspension(c).Attach(timeout(t), cmd); err != nil {
+			t.Fatal(err)
+		}
+		drain(p)
+		if err := suspension(c).Thaw(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attach("r-2", Command{Step: "s"})
+	if err := p.Prove(timeout(t)); !errors.Is(err, ErrNotLeased) {
+		t.Errorf("attached without a lease: %v", err)
+	}
+	cmd.Secrets = []Secret{{File: "f", Value: []byte("second")}, {Env: "V", Value: []byte("third")}}
+	attach("r-3", cmd)
+	if want := []string{"f=second", "V=third"}; !slices.Equal(got, want) {
+		t.Errorf("delivered: %q, want %q", got, want)
+	}
+	if bytes.Equal(first, p.lease.key) {
+		t.Error("the key is that of the first session")
+	}
+	if err := p.Prove(timeout(t)); err != nil {
+		t.Error(err)
+	}
+	if err := p.Wipe(timeout(t)); err != nil {
+		t.Error(err)
+	}
+	cmd.Secrets, cmd.Leased = nil, true
+	attach("r-4", cmd)
+	if err := p.Prove(timeout(t)); err != nil {
+		t.Errorf("leased without secrets: %v", err)
+	}
+	p.Signal(timeout(t), syscall.SIGKILL)
+	if exit, err := p.Wait(timeout(t)); err != nil || exit.Signal != int(syscall.SIGKILL) {
+		t.Errorf("%+v %v", exit, err)
+	}
+	c.Close()
+}
+
+// TestAttachRefused: a command that cannot get its secrets is not attached, and can be attached again.
+func TestAttachRefused(t *testing.T) {
+	g, f := newFreezable(t)
+	f.deliver = func([]Secret) error { return errors.New("there is no room") }
+	c := g.session(t, "r-1", nil)
+	p, err := c.Start(timeout(t), Command{Step: "s", Argv: []string{"sleep", "1000"}, Session: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(p)
+	park(t, c)
+	c = g.session(t, "r-2", nil)
+	for step, want := range map[string]string{"s": "there is no room", "other": "no command"} {
+		p, err := suspension(c).Attach(timeout(t), Command{Step: step, Secrets: []Secret{{File: "f"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(p)
+		if exit, err := p.Wait(timeout(t)); err != nil || exit.Code != 125 || !strings.Contains(exit.Error, want) {
+			t.Errorf("%s: %+v %v", step, exit, err)
+		}
+	}
+	if p, err = suspension(c).Attach(timeout(t), Command{Step: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	drain(p)
+	p.Signal(timeout(t), syscall.SIGKILL)
+	if err := suspension(c).Thaw(timeout(t)); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := p.Wait(timeout(t)); err != nil || exit.Signal != int(syscall.SIGKILL) {
+		t.Errorf("%+v %v", exit, err)
+	}
+	c.Close()
+}
+
+// TestAttachHostDies: of secrets that the host has not sent completely, or for another run, none is delivered.
+func TestAttachHostDies(t *testing.T) {
+	for name, send := range map[string]func(t *testing.T, ctl net.Conn, point []byte){
+		"nothing": func(*testing.T, net.Conn, []byte) {},
+		"a part": func(t *testing.T, ctl net.Conn, point []byte) {
+			ctl.Write(append([]byte{0, 0, 1, 0}, make([]byte, 100)...))
+		},
+		"for another run": func(t *testing.T, ctl net.Conn, point []byte) {
+			plain := (&bundle{secrets: []Secret{{File: "f", Value: []byte("value")}}}).encode()
+			sealed, err := seal(point, plain, sealContext("r-1", "s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctl.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(sealed))), sealed...))
+			var r report
+			if err := readFrame(ctl, &r, maxReport); err != nil || r.Exit == nil || !strings.Contains(r.Exit.Error, "sealed for another step") {
+				t.Errorf("%+v %v", r, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, f := newFreezable(t)
+			f.deliver = func([]Secret) error { t.Error("delivered"); return nil }
+			c := g.session(t, "r-1", nil)
+			p, err := c.Start(timeout(t), Command{Step: "s", Argv: []string{"sleep", "1000"}, Session: true, Leased: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			drain(p)
+			park(t, c)
+			c = g.session(t, "r-2", nil)
+			wire, err := Command{Step: "s", Argv: []string{"attach"}, Session: true, Leased: true}.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams, err := c.open(timeout(t), hello{Kind: streamAttach, Command: wire}, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r report
+			if err := readFrame(streams[0], &r, maxReport); err != nil || len(r.Key) != pointSize {
+				t.Fatalf("%+v %v", r, err)
+			}
+			send(t, streams[0], r.Key)
+			c.Close()
+			g.Thaw()
+			p.client.Close()
+			f.signal(syscall.SIGKILL, "ZX")
+		})
+	}
 }
 
 // TestSuspendRefused: the session of a guest that cannot be suspended continues.

@@ -34,7 +34,7 @@ import (
 //	ports     guest -> host   report
 //	suspend   guest -> host   started: the commands are frozen and the host ends their input; then report, behind those of all commands
 //	park      guest -> host   report, and when the guest has left yamux, a frame "go away"; the host may send another Wake then
-//	attach    like exec, for a command of a suspended guest
+//	attach    like exec, for a command of a suspended guest; the secrets replace those that it had
 //	thaw      guest -> host   report
 //	connect   followed by a data stream of the connection's bytes;  guest -> host   report that it is connected, report of its end
 //
