@@ -262,3 +262,17 @@ func (u untilDone) Read(p []byte) (int, error) {
 	}
 	return u.Reader.Read(p)
 }
+
+// ReadInfo reads the manifest of an export that has size bytes. It is not authenticated: only Import does that. The error is ErrAltered if it has none.
+func ReadInfo(r io.Reader, size int64) (Info, error) {
+	head := make([]byte, len(magic)+maxManifest+1)
+	n, err := io.ReadFull(r, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return Info{}, err
+	}
+	m, _, err := parseManifest(head[:n])
+	if err != nil {
+		return Info{}, altered(err)
+	}
+	return m.info(size), nil
+}
