@@ -140,6 +140,7 @@ type Lifecycle struct {
 	ProjectAuthor   string `json:"project_author,omitempty"`
 	NarrowingDigest string `json:"narrowing_digest,omitempty"`
 
+	Parent        *Parent  `json:"parent,omitempty"` // run start: the run whose state this one continues
 	PolicyDigest  string   `json:"policy_digest,omitempty"`
 	RulesetDigest string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
 	Tier          string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
@@ -154,6 +155,22 @@ type Lifecycle struct {
 	Reason        string   `json:"reason,omitempty"`
 	DurationNS    int64    `json:"duration_ns,omitempty"`
 }
+
+// Parent names the closed record of the run that another one continues: its processes, memory and disk. Manifest commits to
+// that whole record, because each manifest has the digest of the one before.
+type Parent struct {
+	Op       string `json:"op"` // OpResume or OpFork
+	Run      string `json:"run"`
+	Seq      uint64 `json:"seq"`      // of the last record
+	Root     string `json:"root"`     // of the last manifest: the Merkle root in hex
+	Manifest string `json:"manifest"` // SHA-256 of the last signed manifest in hex
+}
+
+// The ways to continue a run. A run is resumed once, and forked any number of times.
+const (
+	OpResume = "resume"
+	OpFork   = "fork"
+)
 
 // Exec is one successful execve in the guest.
 type Exec struct {

@@ -147,6 +147,10 @@ func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
 	if l.Phase == audit.PhaseEnd {
 		words = append(words, string(k)+" ended: "+string(l.Status))
 	}
+	parent := ""
+	if p := l.Parent; p != nil {
+		parent = fmt.Sprintf("%s of %s at seq %d, manifest %s", p.Op, p.Run, p.Seq, p.Manifest)
+	}
 	version := ""
 	if l.ProjectVersion > 0 {
 		version = fmt.Sprintf("%d of %s", l.ProjectVersion, l.ProjectAuthor)
@@ -155,7 +159,7 @@ func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
 		}
 	}
 	for _, f := range []struct{ name, value string }{
-		{"project ", l.Project}, {"registered version ", version}, {"template ", l.Template}, {"tier ", l.Tier}, {"mode ", l.Mode}, {"host ", l.Host},
+		{"", parent}, {"project ", l.Project}, {"registered version ", version}, {"template ", l.Template}, {"tier ", l.Tier}, {"mode ", l.Mode}, {"host ", l.Host},
 		{"policy ", l.PolicyDigest}, {"", l.Reason}, {"", l.TierNote}} {
 		if f.value != "" {
 			words = append(words, f.name+f.value)

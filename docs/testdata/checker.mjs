@@ -479,6 +479,13 @@ var schema_default = {
     "project_version?": "uint64",
     "project_author?": "string",
     "narrowing_digest?": "string",
+    "parent?": {
+      op: "string",
+      run: "string",
+      seq: "uint64",
+      root: "string",
+      manifest: "string"
+    },
     "policy_digest?": "string",
     "ruleset_digest?": "string",
     "tier?": "string",

@@ -311,6 +311,13 @@ func lifecycleEvent(l *line, e *export.Event, c audit.Lifecycle) {
 	l.uintIf("custodyProjectVersion", c.ProjectVersion)
 	l.str("custodyProjectAuthor", c.ProjectAuthor)
 	l.str("custodyNarrowingDigest", c.NarrowingDigest)
+	if p := c.Parent; p != nil {
+		l.str("custodyParentOp", p.Op)
+		l.str("custodyParentRun", p.Run)
+		l.uintIf("custodyParentSeq", p.Seq)
+		l.str("custodyParentRoot", p.Root)
+		l.str("custodyParentManifest", p.Manifest)
+	}
 	l.str("custodyPolicyDigest", c.PolicyDigest)
 	l.str("custodyRulesetDigest", c.RulesetDigest)
 	l.str("custodyRunTier", c.Tier)

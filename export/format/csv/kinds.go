@@ -116,7 +116,11 @@ func (l *line) lifecycle(c *audit.Lifecycle) {
 		l.detail = words("status", string(c.Status))
 		return
 	}
-	l.detail = words("command", wire.CommandLine(c.Argv), "env", wire.CommandLine(c.Env), "project", c.Project, "template", c.Template, "tier", c.Tier, "mode", c.Mode, "policy", c.PolicyDigest)
+	parent := ""
+	if p := c.Parent; p != nil {
+		parent = fmt.Sprintf("%s of %s at seq %d, manifest %s", p.Op, p.Run, p.Seq, p.Manifest)
+	}
+	l.detail = words("parent", parent, "command", wire.CommandLine(c.Argv), "env", wire.CommandLine(c.Env), "project", c.Project, "template", c.Template, "tier", c.Tier, "mode", c.Mode, "policy", c.PolicyDigest)
 }
 
 func (l *line) flow(f *audit.Flow) {

@@ -48,6 +48,15 @@ func lifecycleEvent(d *doc, l audit.Lifecycle) {
 	left.UintIf("project_version", l.ProjectVersion)
 	left.StrIf("project_author", l.ProjectAuthor)
 	left.StrIf("narrowing_digest", l.NarrowingDigest)
+	if p := l.Parent; p != nil {
+		o := left.Obj("parent")
+		o.Str("op", p.Op)
+		o.Str("run", p.Run)
+		o.Uint("seq", p.Seq)
+		o.Str("root", p.Root)
+		o.Str("manifest", p.Manifest)
+		o.End()
+	}
 	left.StrIf("policy_digest", l.PolicyDigest)
 	left.StrIf("ruleset_digest", l.RulesetDigest)
 	left.StrIf("tier", l.Tier)

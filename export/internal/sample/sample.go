@@ -26,7 +26,7 @@ type Sample struct {
 
 // payloads are records without an envelope, one per line: name, observer, payload.
 const payloads = `
-run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","project":"shop","template":"base","template_digest":"sha256-80cceae6","project_digest":"sha256-3f7c1e90","project_version":3,"project_author":"ann","narrowing_digest":"sha256-5be8d201","policy_digest":"sha256-9be7a0fe","ruleset_digest":"d7887628","tier":"qemu-tcg","tier_note":"software emulation","mode":"strict","version":"1.0.0","host":"vm-host-1","steps":["setup","agent"],"secrets":["git=vault"]}}
+run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","project":"shop","template":"base","template_digest":"sha256-80cceae6","project_digest":"sha256-3f7c1e90","project_version":3,"project_author":"ann","narrowing_digest":"sha256-5be8d201","parent":{"op":"fork","run":"r-01k9x2","seq":17,"root":"9be7a0fe","manifest":"3f7c1e90"},"policy_digest":"sha256-9be7a0fe","ruleset_digest":"d7887628","tier":"qemu-tcg","tier_note":"software emulation","mode":"strict","version":"1.0.0","host":"vm-host-1","steps":["setup","agent"],"secrets":["git=vault"]}}
 run/done host {"kind":"run","lifecycle":{"phase":"end","exit_code":0,"status":"done","duration_ns":4000000000}}
 run/interrupted host {"kind":"run","lifecycle":{"phase":"end","status":"interrupted","reason":"custody died; closed at its next start"}}
 step/start host {"kind":"step","step":"agent","lifecycle":{"phase":"start","name":"agent","argv":["/bin/sh","-c","exit 3"]}}

@@ -139,6 +139,14 @@ export interface Probe {
   evidence?: number;
   detail?: Text;
 }
+export interface Parent {
+  op: "resume" | "fork";
+  run: string;
+  seq: number;
+  root: string;
+  manifest: string;
+}
+
 export interface Lifecycle {
   phase: "start" | "end";
   name?: string;
@@ -152,6 +160,7 @@ export interface Lifecycle {
   project_version?: number;
   project_author?: string;
   narrowing_digest?: string;
+  parent?: Parent;
   policy_digest?: string;
   ruleset_digest?: string;
   tier?: string;
