@@ -47,6 +47,9 @@ func lost(s *Sandbox, err error) error {
 			return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended: %v", s.ID, reason)}
 		}
 	}
+	if errors.Is(err, sandbox.ErrSuspended) {
+		return conflict("the sandbox %s was paused meanwhile: try again", s.ID)
+	}
 	if s.ctx.Err() != nil {
 		return &Error{ErrEnded, fmt.Sprintf("the sandbox %s has ended", s.ID)}
 	}

@@ -43,10 +43,12 @@ func (f Files) start(ctx context.Context, c run.FileCall, pipe *os.File) (*filin
 		return nil, invalid("%v", err)
 	}
 	rest := f.sandbox.Call()
-	if err := f.sandbox.Ready(ctx); err != nil {
+	unlock, err := f.sandbox.use(ctx)
+	if err != nil {
 		rest()
 		return nil, err
 	}
+	defer unlock()
 	leave, err := f.enter(c.Op)
 	if err != nil {
 		rest()

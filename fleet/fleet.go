@@ -18,9 +18,11 @@ import (
 type Runner interface {
 	// Check returns what the sandbox of a request needs and how long it may live, or an error if the request is refused.
 	Check(ctx context.Context, r Request) (Terms, error)
-	// Run carries out the run with this ID within the allowance. It calls serve when processes can be started, and returns when the run's
-	// record is closed.
-	Run(ctx context.Context, id string, r Request, a Allowance, serve func(context.Context, *run.Live)) (run.Result, error)
+	// Run carries out the run with this ID within the allowance, which continues from a paused one if from is set. It calls serve when
+	// processes can be started, and returns when the run's record is closed.
+	Run(ctx context.Context, id string, r Request, a Allowance, from *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error)
+	// Discard removes the stored state of a run that was paused. It is no error if there is none.
+	Discard(ctx context.Context, tenant, run string) error
 }
 
 // Allowance is what the quotas let a sandbox use while it lives.

@@ -18,6 +18,7 @@ type Output struct {
 	buf   []byte     // the end of the stream
 	start int64      // offset of buf
 	over  bool
+	rush  bool          // Write does not wait: the sandbox is being paused
 	more  chan struct{} // closed and replaced when there is more, or the stream has ended
 	holds map[*Hold]struct{}
 	moved chan struct{} // closed and replaced when a hold has moved or was released
@@ -88,12 +89,30 @@ func (o *Output) held() bool {
 }
 
 func (o *Output) ends() bool {
+	if o.rush {
+		return true
+	}
 	select {
 	case <-o.ending:
 		return true
 	default:
 		return false
 	}
+}
+
+// hurry sets whether Write waits for no Hold.
+func (o *Output) hurry(rush bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rush = rush
+	o.wakeWriter()
+}
+
+// length returns the offset of the stream's end.
+func (o *Output) length() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.start + int64(len(o.buf))
 }
 
 // Hold keeps a process from writing more than a megabyte beyond what a reader has received, until it is released or the sandbox is to end.

@@ -25,9 +25,11 @@ func (p Ports) List(ctx context.Context) ([]int, error) {
 	if s.Info().State == Promised {
 		return nil, nil
 	}
-	if err := s.Ready(ctx); err != nil {
+	leave, err := s.use(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	ports, err := s.session.Ports(ctx)
 	return ports, p.failed(err)
 }
@@ -54,10 +56,12 @@ func (p Ports) Dial(ctx context.Context, port int, who, via string) (*Tunnel, er
 		return nil, invalid("there is no port %d: ports are 1 to 65535", port)
 	}
 	done := s.Call()
-	if err := s.Ready(ctx); err != nil {
+	leave, err := s.use(ctx)
+	if err != nil {
 		done()
 		return nil, err
 	}
+	defer leave()
 	conn, err := s.session.Dial(ctx, worker.Connection{Port: port, Who: who, Via: via})
 	if err != nil {
 		done()

@@ -38,12 +38,28 @@ type Process struct {
 	ended time.Time
 }
 
+// use returns when the sandbox is live, and keeps it from being paused until leave is called.
+func (s *Sandbox) use(ctx context.Context) (leave func(), err error) {
+	for {
+		if err := s.Ready(ctx); err != nil {
+			return nil, err
+		}
+		s.using.RLock()
+		if s.Info().State != Pausing && s.Info().State != Paused {
+			return s.using.RUnlock, nil
+		}
+		s.using.RUnlock() // it was paused meanwhile
+	}
+}
+
 // Start starts a process, and the sandbox if it is only promised. ctx bounds only the start. Without stdin the process has no input.
 func (s *Sandbox) Start(ctx context.Context, c run.Command, stdin bool) (*Process, error) {
 	defer s.Call()()
-	if err := s.Ready(ctx); err != nil {
+	leave, err := s.use(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	if err := s.reserve(); err != nil {
 		return nil, err
 	}
@@ -75,69 +91,102 @@ func (s *Sandbox) reserve() error {
 	return nil
 }
 
-// launch starts a process with pipes.
-func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (p *Process, err error) {
-	var theirs []*os.File
-	defer func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-	}()
-	p = &Process{Command: c, Started: time.Now().UTC(), sandbox: s, outputs: map[string]*Output{}, done: make(chan struct{})}
-	in, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	theirs, p.stdin = append(theirs, in), &input{file: w}
+// launch starts a process.
+func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (*Process, error) {
+	p := newProcess(s, c)
 	if !withInput {
 		p.stdin.Close()
 	}
-	names := []string{"stdout", "stderr"}
-	if c.Terminal != nil {
-		names[0] = "tty"
+	err := p.connect(func(stdin, stdout, stderr *os.File) (err error) {
+		p.process, err = s.session.Start(ctx, c, stdin, stdout, stderr)
+		return err
+	})
+	if wrong := new(run.CommandError); errors.As(err, &wrong) {
+		return nil, invalid("%v", wrong)
 	}
-	var reads []*os.File
-	for _, name := range names {
-		r, w, err := os.Pipe()
-		if err != nil {
-			p.discard(reads)
-			return nil, err
-		}
-		theirs, reads = append(theirs, w), append(reads, r)
-		p.outputs[name] = newOutput(s.ctx.Done())
-	}
-	if p.process, err = s.session.Start(ctx, c, theirs[0], theirs[1], theirs[2]); err != nil {
-		p.discard(reads)
-		if wrong := new(run.CommandError); errors.As(err, &wrong) {
-			return nil, invalid("%v", wrong)
-		}
+	if err != nil {
 		return nil, lost(s, err)
 	}
 	p.Name = p.process.Name
-	s.fleet.work.Go(func() { p.follow(names, reads) })
 	return p, nil
 }
 
-// discard closes the pipes of a process that did not start.
-func (p *Process) discard(reads []*os.File) {
-	p.stdin.Close()
-	for _, f := range reads {
+func newProcess(s *Sandbox, c run.Command) *Process {
+	p := &Process{Command: c, Started: time.Now().UTC(), sandbox: s, stdin: &input{}, outputs: map[string]*Output{}, done: make(chan struct{})}
+	for _, name := range p.streams() {
+		p.outputs[name] = newOutput(s.ctx.Done())
+	}
+	return p
+}
+
+// streams returns the names of its outputs.
+func (p *Process) streams() []string {
+	if p.Command.Terminal != nil {
+		return []string{"tty", "stderr"}
+	}
+	return []string{"stdout", "stderr"}
+}
+
+// connect makes pipes for the standard streams, calls start with the ends of the process, and reads the outputs from then on.
+func (p *Process) connect(start func(stdin, stdout, stderr *os.File) error) (err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		closeFiles(theirs)
+		if err != nil {
+			closeFiles(ours)
+		}
+	}()
+	for i := range 3 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			r, w = w, r
+		}
+		ours, theirs = append(ours, r), append(theirs, w)
+	}
+	if err := start(theirs[0], theirs[1], theirs[2]); err != nil {
+		return err
+	}
+	p.stdin.resume(ours[0])
+	p.sandbox.following.Add(1)
+	p.sandbox.fleet.work.Go(func() {
+		defer p.sandbox.following.Done()
+		p.follow(ours[1:])
+	})
+	return nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
 		f.Close()
 	}
 }
 
-// follow reads the output of the process until its end.
-func (p *Process) follow(names []string, reads []*os.File) {
+// follow reads the output of the process until its end, or until it is suspended.
+func (p *Process) follow(reads []*os.File) {
 	var all sync.WaitGroup
-	for i, name := range names {
+	for i, name := range p.streams() {
 		all.Go(func() {
 			defer reads[i].Close()
 			p.outputs[name].readFrom(reads[i])
-			p.outputs[name].end()
 		})
 	}
 	all.Wait()
-	p.exit, p.err = p.process.Exit()
+	exit, err := p.process.Exit()
+	if errors.Is(err, run.ErrPaused) {
+		return
+	}
+	p.end(exit, err)
+}
+
+// end sets how the process ended.
+func (p *Process) end(exit channel.Exit, err error) {
+	for _, o := range p.outputs {
+		o.end()
+	}
+	p.exit, p.err = exit, err
 	p.ended = time.Now().UTC()
 	p.stdin.Close()
 	close(p.done)
@@ -191,6 +240,11 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	if p.over() {
 		return conflict("the process %s has ended", p.Name)
 	}
+	leave, err := p.sandbox.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return p.process.Signal(ctx, sig)
 }
 
@@ -203,6 +257,11 @@ func (p *Process) Resize(ctx context.Context, size channel.Winsize) error {
 	if p.over() {
 		return conflict("the process %s has ended", p.Name)
 	}
+	leave, err := p.sandbox.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return p.process.Resize(ctx, size)
 }
 
@@ -218,40 +277,17 @@ func (p *Process) over() bool {
 // Write writes to the input of the process. It waits until the process has read enough, at most until ctx is done.
 func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
 	defer p.sandbox.Call()()
+	if p.over() {
+		return 0, errInputClosed
+	}
+	if err := p.sandbox.Ready(ctx); err != nil {
+		return 0, err
+	}
 	return p.stdin.write(ctx, b)
 }
 
 // CloseInput ends the input of the process.
-func (p *Process) CloseInput() error { return p.stdin.Close() }
-
-// input is the writing end of a process's input.
-type input struct {
-	writing sync.Mutex // held during a write, so that writes are not mixed
-	file    *os.File
-}
-
-func (i *input) write(ctx context.Context, b []byte) (int, error) {
-	i.writing.Lock()
-	defer i.writing.Unlock()
-	if err := i.file.SetWriteDeadline(time.Time{}); err != nil {
-		return 0, conflict("the input of the process is closed")
-	}
-	stop := context.AfterFunc(ctx, func() { i.file.SetWriteDeadline(time.Unix(1, 0)) })
-	defer stop()
-	n, err := i.file.Write(b)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return n, context.Cause(ctx)
-	case errors.Is(err, os.ErrClosed), errors.Is(err, syscall.EPIPE):
-		return n, conflict("the input of the process is closed")
-	}
-	return n, err
-}
-
-// Close implements io.Closer.
-func (i *input) Close() error {
-	if err := i.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return err
-	}
+func (p *Process) CloseInput() error {
+	p.stdin.Close()
 	return nil
 }

@@ -73,12 +73,12 @@ func (r *Runs) options(q Request) (o run.Options, err error) {
 }
 
 // Run implements Runner.
-func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, serve func(context.Context, *run.Live)) (run.Result, error) {
+func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error) {
 	o, err := r.options(q)
 	if err != nil {
 		return run.Result{}, err
 	}
-	o.ID, o.Serve, o.Charge = id, serve, a.Charge
+	o.ID, o.Serve, o.Charge, o.Resume = id, serve, a.Charge, from
 	l := &o.Project.Limits
 	l.DiskRate, l.NetworkRate = lower(l.DiskRate, a.DiskRate), lower(l.NetworkRate, a.NetworkRate)
 	templates := r.Templates
@@ -94,6 +94,19 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, serve
 	}
 	res, err := job.Run(ctx)
 	return res, errors.Join(err, job.Close())
+}
+
+// Discard implements Runner.
+func (r *Runs) Discard(ctx context.Context, tenant, id string) error {
+	h, err := r.Open()
+	if err != nil {
+		return err
+	}
+	var from hostd.States = &hostd.Host{Home: h}
+	if s, ok := r.Sandboxes.(hostd.States); ok {
+		from = s
+	}
+	return from.Discard(ctx, tenant, id)
 }
 
 // lower returns the lower one of two limits, of which 0 is none.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/run"
 )
@@ -21,6 +22,8 @@ const (
 	Queued   State = "queued"   // it waits for its turn
 	Starting State = "starting"
 	Live     State = "live"
+	Pausing  State = "pausing" // its processes are suspended, its state is being stored
+	Paused   State = "paused"  // it has no machine, and continues when it is used
 	Ending   State = "ending"
 	Ended    State = "ended"
 )
@@ -29,10 +32,15 @@ const (
 //
 //	          first use               turn               the guest serves
 //	promised ----------> queued ---------------> starting ---------------> live
-//	    \                   \                        |                      |
-//	     \ Destroy, expired  \ Destroy, no turn      | failed               | Destroy, idle, expired, failed
-//	      \                   \                      v                      v
-//	       +-------------------+------------------> ended <----- ending <----+
+//	    \                   \                        |                    ^ |  \
+//	     \ Destroy, expired  \ Destroy, no turn      | failed    failed   | |   \ Destroy, idle, expired, failed
+//	      \                   \                      v                    | v    v
+//	       +-------------------+------------------> ended <--- ending <---|-+----+
+//	                                                  ^                   | |
+//	                                                  | Destroy, expired  | | Pause
+//	                                                  +---- paused <---- pausing
+//	                                                          |
+//	                                                          +-- Resume, use --> queued; if it fails: paused
 type Sandbox struct {
 	ID      string
 	Created time.Time
@@ -43,13 +51,19 @@ type Sandbox struct {
 
 	ctx    context.Context // done when the sandbox is to end; its cause is the reason
 	cancel context.CancelCauseFunc
-	wanted chan struct{} // closed by begin
-	served chan struct{} // closed when the sandbox is live
-	gone   chan struct{} // closed when the sandbox has ended
-	begun  sync.Once
+	gone   chan struct{}   // closed when the sandbox has ended
+	pauses chan chan error // requests to pause, with where the result is sent
+
+	// using is held for reading while a process is started, and for writing while the sandbox is paused or continues.
+	using     sync.RWMutex
+	following sync.WaitGroup // the processes whose output is read
 
 	mu        sync.Mutex // guards the fields below
 	state     State
+	start     *start
+	runs      []string // IDs, the latest last
+	rested    *rested  // nil unless there is a stored state that the next run continues from
+	unlivened error    // why a run did not continue from it
 	place     *quota.Place
 	session   *run.Live
 	processes map[string]*Process
@@ -63,6 +77,25 @@ type Sandbox struct {
 	expires   time.Time
 	expiry    *time.Timer
 	err       error // why it ended; nil: as it was asked to
+}
+
+// start is one start of a machine for the sandbox: the first, or one after a pause.
+type start struct {
+	wanted chan struct{} // closed by begin
+	begun  bool          // wanted is closed
+	done   chan struct{} // closed when the sandbox is live, or the start has failed
+	err    error         // why it has failed; set before done is closed
+	over   chan struct{} // closed when the run has ended
+}
+
+func newStart() *start {
+	return &start{wanted: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{})}
+}
+
+// finish ends the start.
+func (b *start) finish(err error) {
+	b.err = err
+	close(b.done)
 }
 
 // alarm is a timer for a time that it knows. It may fire before.
@@ -89,8 +122,8 @@ var (
 
 func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 	s := &Sandbox{
-		ID: id, Created: time.Now().UTC(), fleet: f, request: r.clone(), terms: t, wanted: make(chan struct{}), served: make(chan struct{}), gone: make(chan struct{}),
-		state: Promised, processes: map[string]*Process{},
+		ID: id, Created: time.Now().UTC(), fleet: f, request: r.clone(), terms: t, gone: make(chan struct{}), pauses: make(chan chan error),
+		state: Promised, start: newStart(), processes: map[string]*Process{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(f.ctx)
 	s.latest = s.Created.Add(t.Time)
@@ -112,22 +145,29 @@ func (s *Sandbox) idleTime() time.Duration {
 	return idle
 }
 
-// begin lets the sandbox start.
-func (s *Sandbox) begin() {
-	s.begun.Do(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.state == Promised {
-			s.state = Queued
-			s.fleet.config.Meter.Save(time.Since(s.Created))
-		}
-		close(s.wanted)
-	})
+// begin lets the sandbox start, and returns the start that is to come, or the latest.
+func (s *Sandbox) begin() *start {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.start.begun {
+		return s.start
+	}
+	s.start.begun = true
+	if s.state == Promised {
+		s.state = Queued
+		s.fleet.config.Meter.Save(time.Since(s.Created))
+	}
+	close(s.start.wanted)
+	return s.start
 }
 
 // live carries out the sandbox's life.
 func (s *Sandbox) live() {
 	err := s.carryOut()
+	for s.rests() {
+		err = s.carryOut()
+	}
+	s.discardState()
 	s.mu.Lock()
 	if s.state == Promised {
 		s.fleet.config.Meter.Save(time.Since(s.Created))
@@ -152,12 +192,22 @@ func (s *Sandbox) reason(err error) error {
 	return err
 }
 
+// carryOut carries out the next run of the sandbox when it is wanted.
 func (s *Sandbox) carryOut() error {
+	s.mu.Lock()
+	start := s.start
+	s.mu.Unlock()
 	select {
-	case <-s.wanted:
+	case <-start.wanted:
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
+	err := s.carryOutRun(start)
+	s.settle(start, err)
+	return err
+}
+
+func (s *Sandbox) carryOutRun(start *start) error {
 	lease, err := s.takeTurn()
 	if err != nil {
 		return err
@@ -168,17 +218,30 @@ func (s *Sandbox) carryOut() error {
 	defer cancel(nil)
 	stop := context.AfterFunc(s.ctx, func() {
 		select {
-		case <-s.served: // serve returns, and the run ends in order
+		case <-start.done: // serve returns, and the run ends in order
 		default:
 			cancel(context.Cause(s.ctx))
 		}
 	})
 	defer stop()
-	res, err := s.fleet.config.Runner.Run(ctx, s.ID, s.request, s.allowance(lease), s.serve)
+	s.mu.Lock()
+	id, from := s.ID, s.rested.resume()
+	if from != nil && !from.Fork {
+		id = host.NewRunID(time.Now())
+	}
+	s.runs = append(s.runs, id)
+	s.mu.Unlock()
+	res, err := s.fleet.config.Runner.Run(ctx, id, s.request, s.allowance(lease), from, s.serve)
 	if res.Late != nil {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
 	}
-	return errors.Join(err, res.Err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(res.Err, run.ErrPaused) && s.rested != nil {
+		s.rested.Parent = res.Parent
+		return err
+	}
+	return errors.Join(err, res.Err, s.unlivened)
 }
 
 // allowance returns what the sandbox may use.
@@ -226,7 +289,10 @@ func (s *Sandbox) enter() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state, s.place = Queued, place
+	s.place = place
+	if s.state != Paused || s.start.begun {
+		s.state = Queued
+	}
 	return nil
 }
 
@@ -243,26 +309,39 @@ func (s *Sandbox) set(state State) {
 	s.state = state
 }
 
-// serve makes the sandbox live until it is to end.
+// serve makes the sandbox live until it is to end, or is paused.
 func (s *Sandbox) serve(ctx context.Context, l *run.Live) {
-	s.mu.Lock()
-	s.state, s.session = Live, l
-	s.mu.Unlock()
-	close(s.served)
-	s.rest()
-	select {
-	case <-s.ctx.Done():
-	case <-ctx.Done():
+	if err := s.enliven(ctx, l); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unlivened = err
+		return
 	}
-	s.set(Ending)
+	s.rest()
+	for {
+		select {
+		case <-s.ctx.Done():
+			s.set(Ending)
+			return
+		case <-ctx.Done():
+			s.set(Ending)
+			return
+		case answer := <-s.pauses:
+			err := s.pause(ctx, l)
+			answer <- err
+			if err == nil {
+				return
+			}
+		}
+	}
 }
 
-// Ready starts the sandbox if it is only promised, and returns when it is live.
+// Ready starts the sandbox if it is only promised or paused, and returns when it is live.
 func (s *Sandbox) Ready(ctx context.Context) error {
-	s.begin()
+	start := s.begin()
 	select {
-	case <-s.served:
-		return nil
+	case <-start.done:
+		return start.err
 	case <-s.gone:
 		return s.endError()
 	case <-ctx.Done():
@@ -350,7 +429,7 @@ func (s *Sandbox) expireIdle() {
 	defer s.mu.Unlock()
 	switch {
 	case s.calls > 0 || s.called != called: // the last one starts the time again
-	case s.state == Queued || s.state == Starting:
+	case s.state != Promised && s.state != Live:
 		s.idle.Reset(s.idleTime())
 	case left > 0:
 		s.idle.Reset(left)
@@ -363,7 +442,10 @@ func (s *Sandbox) expireIdle() {
 func quiet(s *Sandbox) time.Duration {
 	ctx, cancel := context.WithTimeout(s.ctx, quietTime)
 	defer cancel()
-	d, err := s.session.Quiet(ctx)
+	s.mu.Lock()
+	l := s.session
+	s.mu.Unlock()
+	d, err := l.Quiet(ctx)
 	if err != nil {
 		return 0
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,6 +37,7 @@ const ConfigFile = "host.yaml"
 //	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
+//	paused: {budget: 20GiB}                     # disk for the states of paused sandboxes
 //	delete_after: 2160h                         # deletes a whole run that long after its end; only with SQLite
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
 //	fleet: {root: "fleet.example+..."}          # the key that signs which hosts' keys are trusted
@@ -53,6 +55,7 @@ type Config struct {
 	Transport  *Transport `yaml:"transport"`
 	Spool      Bytes      `yaml:"spool"`
 	Retain     Retain     `yaml:"retain"`
+	Paused     Paused     `yaml:"paused"`
 	// DeleteAfter is the time after a run's end at which it is deleted from this host and from SQLite; 0: never.
 	DeleteAfter Duration    `yaml:"delete_after"`
 	Log         Log         `yaml:"log"`
@@ -110,6 +113,17 @@ type Retain struct {
 	Age  Duration `yaml:"age"`
 	Size Bytes    `yaml:"size"`
 }
+
+// Paused bounds the stored states of paused sandboxes.
+type Paused struct {
+	Budget Bytes `yaml:"budget"` // 0: DefaultPaused
+}
+
+// DefaultPaused is the disk budget of paused sandboxes in bytes.
+const DefaultPaused = 20 << 30
+
+// Limit returns the budget in bytes.
+func (p Paused) Limit() int64 { return cmp.Or(int64(p.Budget), DefaultPaused) }
 
 // Isolation is how the runs of this host are isolated.
 type Isolation struct {

@@ -173,6 +173,12 @@ func (l Layout) Views() string { return filepath.Join(l.Serve(), "views") }
 // Projects is the directory of the registered projects.
 func (l Layout) Projects() string { return l.shared("projects") }
 
+// States contains the snapshots of paused sandboxes.
+func (l Layout) States() string { return l.shared("paused") }
+
+// StatesKey is the file of the key that they are encrypted with.
+func (l Layout) StatesKey() string { return l.keys("paused") }
+
 // Witness is the directory of this host as a witness: its key, and the checkpoints that it has seen.
 func (l Layout) Witness() string { return l.path("witness") }
 

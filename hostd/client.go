@@ -247,6 +247,15 @@ func (r *remote) Recover(ctx context.Context, files []*os.File) error {
 	return r.call(ctx, callRecover, files...)
 }
 
+// Save implements worker.Sandbox.
+func (r *remote) Save(ctx context.Context, keep time.Duration) (saved worker.Saved, err error) {
+	_, err = r.conn.Call(ctx, callSave, keep, &saved)
+	return saved, err
+}
+
+// Continued implements worker.Sandbox.
+func (r *remote) Continued(ctx context.Context) error { return r.call(ctx, callContinued) }
+
 // Signed implements worker.Sandbox.
 func (r *remote) Signed(ctx context.Context) (manifest []byte, err error) {
 	_, err = r.conn.Call(ctx, callSigned, none{}, &manifest)

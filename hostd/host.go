@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -17,6 +18,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/state"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
@@ -32,6 +34,23 @@ type Host struct {
 	Ledger *sealer.Ledger
 	// Silent gets that a worker was killed because it gave no sign of life; nil: nothing does.
 	Silent func(error)
+
+	mu     sync.Mutex   // guards stored
+	stored *state.Store // nil before it is used
+}
+
+// states returns the stored states of this host's sandboxes.
+func (h *Host) states() (*state.Store, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stored != nil {
+		return h.stored, nil
+	}
+	store, err := state.Open(h.Home.States(), state.Config{Keys: state.KeyFile(h.Home.StatesKey()), Budget: h.Home.Config().Paused.Limit()})
+	if err == nil {
+		h.stored = store
+	}
+	return store, err
 }
 
 // Spec is the sandbox that a run asks for.
@@ -45,6 +64,8 @@ type Spec struct {
 	// DiskRate and NetworkRate limit the machine in bytes per second; 0: no limit. HashOver is the size in bytes above which written
 	// files are hashed.
 	DiskRate, NetworkRate, HashOver int64
+	// Resume is what the sandbox continues from; nil: nothing.
+	Resume *Resume
 }
 
 // Details describe a sandbox.
@@ -166,7 +187,7 @@ func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (Details, e
 		return d, err
 	}
 	p.Driver = driver
-	image, disk, err := h.disks(ctx, driver, t, s, e)
+	image, disk, err := h.origin(ctx, p, t, driver, s, e)
 	if err != nil {
 		return d, err
 	}
@@ -177,7 +198,10 @@ func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (Details, e
 	}
 	p.Key = func() (note.Signer, error) { return h.Home.Keys().Signing() } // it may be rotated before the sandbox has a run
 	return d, host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {   // the first run makes the key
-		_, err := p.Key()
+		key, err := p.Key()
+		if err == nil {
+			p.Host = key.Name()
+		}
 		return err
 	})
 }

@@ -79,7 +79,7 @@ func (p *Pooled) Close(ctx context.Context) error { return p.pool.Close(ctx) }
 
 // Open implements Opener.
 func (p *Pooled) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
-	if s.Cold {
+	if s.Cold || s.Resume != nil {
 		return p.host.Open(ctx, s, e)
 	}
 	_, _, details, err := p.host.resolve(ctx, s, e)

@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/netpolicy/reach"
 	"github.com/custody-project/custody/privsep"
+	"github.com/custody-project/custody/state"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/worker"
 )
@@ -40,6 +41,13 @@ type Parts struct {
 	Start   StartWorker
 	Silent  func(error)  // gets that the worker was killed because it gave no sign of life; nil: nothing does
 	Close   func() error // releases the machine's files; nil: nothing is to be released
+
+	States        *state.Store // of Save; nil: none
+	Host, Project string       // that the states belong to
+	Base          Base         // that they are relative to
+	// From is the stored state that the machine starts from; nil: none. Fork: the machine shares it with others.
+	From *state.Snapshot
+	Fork bool
 }
 
 // Sandbox is the privileged side of a sandbox. It bounds what the worker and the owner of the run can make it do: one machine, the
@@ -61,17 +69,19 @@ type Sandbox struct {
 	signer *sealer.Signer // nil before Begin
 
 	changing sync.Mutex // guards the fields below; held during each change of the state
-	state    state
+	phase    phase
 	process  *privsep.Process // nil: no worker runs
 	pulse    *pulse           // of process
 	limit    *reach.Limit     // of process
 	servers  []netip.AddrPort // DNS servers of the run
+	identity worker.Identity  // of the run
+	saving   *saving          // nil: no state has been stored
 }
 
-type state int
+type phase int
 
 const (
-	waiting state = iota
+	waiting phase = iota
 	warm
 	running
 	ended
@@ -117,7 +127,7 @@ func NewRecovery(start StartWorker, signer *sealer.Signer) *Sandbox {
 	if start == nil {
 		start = startWorker
 	}
-	return &Sandbox{parts: Parts{Start: start}, signer: signer, state: ended}
+	return &Sandbox{parts: Parts{Start: start}, signer: signer, phase: ended}
 }
 
 // start starts a worker that can make these calls, and whose own sockets reach nothing yet. The caller holds changing, unless
@@ -163,11 +173,14 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.state != waiting && s.state != warm || s.process == nil {
+	if s.phase != waiting && s.phase != warm || s.process == nil {
 		return errors.New("the sandbox has had a run")
 	}
-	started := s.state == warm
-	s.state = running
+	if err := s.parts.fits(r, policy.Digest()); err != nil {
+		return err
+	}
+	started := s.phase == warm
+	s.phase, s.identity = running, r
 	if s.servers, err = addresses(r.Resolvers); err != nil {
 		return err
 	}
@@ -182,8 +195,8 @@ func (s *Sandbox) Begin(ctx context.Context, r worker.Identity, files []*os.File
 	s.policy, s.signer = policy, signer
 	s.mu.Unlock()
 	s.pulse.begin(r.Run, r.Silence)
-	if state := s.parts.Machine.Image.State; state != nil && !started {
-		files = append(files[:len(files):len(files)], state)
+	if device := s.parts.Machine.Image.State; device != nil && !started {
+		files = append(files[:len(files):len(files)], device)
 	}
 	return worker.Assign(ctx, s.process.Conn, files)
 }
@@ -202,12 +215,15 @@ func (s *Sandbox) End() error {
 
 // end ends the worker, the machine and the network. The caller holds changing.
 func (s *Sandbox) end() error {
-	if s.state == recovering {
-		s.state = over
-	} else if s.state != over {
-		s.state = ended
+	if s.phase == recovering {
+		s.phase = over
+	} else if s.phase != over {
+		s.phase = ended
 	}
 	var errs []error
+	if s.saving != nil {
+		s.saving.stop()
+	}
 	if s.process != nil {
 		errs = append(errs, s.process.Close())
 		s.process = nil
@@ -228,10 +244,10 @@ func (s *Sandbox) end() error {
 func (s *Sandbox) Recover(ctx context.Context, files []*os.File) (err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if _, err := s.signs(); err != nil || s.state != ended {
+	if _, err := s.signs(); err != nil || s.phase != ended {
 		return errors.Join(errors.New("no run has ended whose record could be closed"), err)
 	}
-	s.state = recovering
+	s.phase = recovering
 	if err := s.start(ctx, sealer.Handlers(s.signs)); err != nil {
 		return err
 	}
@@ -246,7 +262,7 @@ func (s *Sandbox) SetPolicy(_ context.Context, rules []string) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.state == running && s.limit != nil {
+	if s.phase == running && s.limit != nil {
 		if err := s.limit.Set(policy, s.servers); err != nil {
 			return err
 		}
@@ -311,6 +327,12 @@ func (p *Parts) leave() error {
 // release removes the parts.
 func (p *Parts) release() error {
 	err := p.leave()
+	if p.From != nil {
+		err = errors.Join(err, p.From.Release())
+		p.From = nil
+	}
+	err = errors.Join(err, p.Base.Close())
+	p.Base = Base{}
 	if p.Close != nil {
 		err = errors.Join(err, p.Close())
 		p.Close = nil

@@ -186,7 +186,15 @@ func (c *client) handlers() map[string]privsep.Handler {
 		callOpen: handle(c.open), callReopen: handle(c.reopen), callBegin: c.begin, callPolicy: c.policy, callRecover: c.recover,
 		callEnd:    with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.End() }),
 		callSigned: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return s.Signed(ctx) }),
-		callClose:  with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.Close() }),
+		callSave: handle(func(ctx context.Context, keep time.Duration) (any, error) {
+			s, err := c.get()
+			if err != nil {
+				return nil, err
+			}
+			return s.Save(ctx, keep)
+		}),
+		callContinued: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return none{}, s.Continued(ctx) }),
+		callClose:     with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.Close() }),
 	}
 }
 

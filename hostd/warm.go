@@ -12,7 +12,7 @@ import (
 func (s *Sandbox) Warm(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.state != waiting || s.process == nil {
+	if s.phase != waiting || s.process == nil {
 		return errors.New("the sandbox has been warmed up, or has had a run")
 	}
 	m := s.parts.Machine
@@ -24,11 +24,11 @@ func (s *Sandbox) Warm(ctx context.Context) error {
 		}
 		machine.ScratchSize = info.Size()
 	}
-	s.state = ended // unless it succeeds
+	s.phase = ended // unless it succeeds
 	if err := worker.Warm(ctx, s.process.Conn, machine, m.Image.State); err != nil {
 		return err
 	}
-	s.state = warm
+	s.phase = warm
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (s *Sandbox) Memory() int64 {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	machine, ok := s.machine.(interface{ UsedMemory() (int64, error) })
-	if s.state != warm || s.process == nil || !ok {
+	if s.phase != warm || s.process == nil || !ok {
 		return 0
 	}
 	a, err1 := s.process.UsedMemory()
@@ -72,7 +72,7 @@ func (s *Sandbox) Done() <-chan struct{} {
 func (s *Sandbox) warmed() (*privsep.Process, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.state != warm || s.process == nil {
+	if s.phase != warm || s.process == nil {
 		return nil, errors.New("the sandbox is not warm")
 	}
 	return s.process, nil

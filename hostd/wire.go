@@ -9,6 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/state"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
@@ -26,6 +27,11 @@ const (
 	callRecover = "recover"
 	callClose   = "close"
 
+	callSave      = "save"
+	callContinued = "continued"
+
+	callDiscard = "discard" // of a stored state
+
 	callHome = "home" // returns the directory of the Server's home
 )
 
@@ -42,7 +48,8 @@ const (
 var kinds = privsep.Kinds{
 	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
 	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS, "live": sealer.ErrLive,
-	"silent": worker.ErrSilent,
+	"silent":     worker.ErrSilent,
+	"not stored": state.ErrNotFound, "claimed": state.ErrClaimed, "expired": state.ErrExpired, "altered": state.ErrAltered, "no key": state.ErrNoKey, "budget": state.ErrBudget,
 }
 
 type none struct{}

@@ -55,6 +55,9 @@ func (j *Job) facts() audit.Lifecycle {
 		}
 		facts.ProjectDigest, facts.ProjectVersion, facts.ProjectAuthor = base.Digest, base.Number, base.Author
 	}
+	if r := j.o.Resume; r != nil {
+		facts.Parent = &r.Parent
+	}
 	facts.Host, _ = os.Hostname()
 	return facts
 }

@@ -42,7 +42,9 @@ type Options struct {
 	// Serve, if set, makes the run a live one: it has no steps, and starts processes until Serve returns. ctx is done when the run has ended
 	// otherwise.
 	Serve func(context.Context, *Live)
-	Env   []project.Variable // of every step, in addition to the project's
+	// Resume is the paused run whose processes a live run continues; nil: none.
+	Resume *Resume
+	Env    []project.Variable // of every step, in addition to the project's
 
 	Tenant    string // for whom the run is carried out, one that Home serves; "": the host's own. It is set before SetProject.
 	ID        string // of the run, see host.NewRunID; "": a new one
@@ -174,6 +176,9 @@ func (j *Job) openSandbox(ctx context.Context) error {
 	}
 	if j.o.Base != nil {
 		s.Project = j.o.Base.Project
+	}
+	if r := j.o.Resume; r != nil {
+		s.Resume = &hostd.Resume{Run: r.Parent.Run, Tenant: j.o.tenant(), Policy: j.policy.Digest(), Fork: r.Fork}
 	}
 	from := j.o.Sandboxes
 	if from == nil {

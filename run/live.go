@@ -67,7 +67,7 @@ func (e *CommandError) Unwrap() error { return e.Err }
 
 // Start starts a process. An error can be a CommandError. The files are its standard streams; see worker.Session.Start.
 func (l *Live) Start(ctx context.Context, c Command, stdin, stdout, stderr *os.File) (*Process, error) {
-	p, err := l.process(c)
+	p, err := l.process("", c)
 	if err != nil {
 		return nil, &CommandError{err}
 	}
@@ -78,8 +78,8 @@ func (l *Live) Start(ctx context.Context, c Command, stdin, stdout, stderr *os.F
 	return &Process{started, p.Name, l}, nil
 }
 
-// process returns a command as the worker starts it.
-func (l *Live) process(c Command) (p worker.Process, err error) {
+// process returns a command as the worker starts it. An empty name is replaced by a new one.
+func (l *Live) process(name string, c Command) (p worker.Process, err error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return p, errors.New("there is nothing to run: the command is empty")
 	}
@@ -100,8 +100,11 @@ func (l *Live) process(c Command) (p worker.Process, err error) {
 	if c.User != "" {
 		env = withoutUser(env)
 	}
+	if name == "" {
+		name = fmt.Sprint("p", l.count.Add(1))
+	}
 	return worker.Process{
-		Name: fmt.Sprint("p", l.count.Add(1)), Argv: c.Argv, Env: env, Vars: vars, Dir: audit.Text(cmp.Or(c.Dir, "/workspace")), User: audit.Text(c.User), Secrets: names, Time: c.Time,
+		Name: name, Argv: c.Argv, Env: env, Vars: vars, Dir: audit.Text(cmp.Or(c.Dir, "/workspace")), User: audit.Text(c.User), Secrets: names, Time: c.Time,
 		Terminal: c.Terminal, Live: c.Immediate,
 	}, nil
 }

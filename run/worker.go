@@ -17,11 +17,16 @@ import (
 // settings are those of the run's sandbox.
 func (j *Job) settings() sandbox.Settings {
 	p := j.o.Project
+	var resumed *sandbox.Resumed
+	if r := j.o.Resume; r != nil {
+		resumed = &r.Resumed
+	}
 	return sandbox.Settings{
 		Run: j.id, CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, ScratchSize: p.Limits.Disk, PIDs: p.Limits.PIDs,
 		DiskRate: p.Limits.DiskRate, NetworkRate: p.Limits.NetworkRate,
 		Files:  channel.FileSettings{HashOver: p.Record.Files.HashOver, ReadOver: p.Record.Files.ReadOver},
 		Output: p.Record.Output, Silence: p.Limits.Silence, Sensor: true,
+		Resumed: resumed,
 	}
 }
 
@@ -77,7 +82,13 @@ func (j *Job) work(ctx context.Context, facts audit.Lifecycle, c Console) (worke
 		Events: events{j}, Ready: j.open,
 	}
 	if serve := j.o.Serve; serve != nil {
-		o.Serve = func(ctx context.Context, s *worker.Session) { serve(ctx, &Live{job: j, session: s}) }
+		o.Serve = func(ctx context.Context, s *worker.Session) {
+			l := &Live{job: j, session: s}
+			if r := j.o.Resume; r != nil {
+				l.count.Store(r.Processes)
+			}
+			serve(ctx, l)
+		}
 	}
 	return worker.Run(ctx, o)
 }

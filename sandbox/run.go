@@ -91,8 +91,11 @@ func Run(ctx context.Context, start func(context.Context) (*Warm, error), parts 
 	if res.Err != nil {
 		res.Status = statusOf(res.Err)
 		res.ExitCode = ExitFailed
-		if res.Status == audit.StatusTimeout {
+		switch res.Status {
+		case audit.StatusTimeout:
 			res.ExitCode = ExitTimeout
+		case audit.StatusPaused:
+			res.ExitCode = 0
 		}
 	}
 	if plan.Review != nil {

@@ -37,14 +37,33 @@ func (p Suspension) Save(ctx context.Context, to State) error {
 	if !ok {
 		return fmt.Errorf("%w: %s", ErrNotSaved, s.warm.machine.Driver.Tier())
 	}
+	return s.save(ctx, "its processes continue from it", func() error {
+		if err := saver.Save(ctx, to.Device); err != nil {
+			return err
+		}
+		return image{s.vm, s.credentials.in}.pages(ctx, s.warm.machine.Memory, to.Page)
+	})
+}
+
+// SaveFiles freezes the VM of a suspended sandbox, so that its scratch disk can be copied: the guest has written everything to it. After an
+// error the VM runs again.
+func (p Suspension) SaveFiles(ctx context.Context) error {
+	s := p.Sandbox
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.over || !s.suspended.Load() {
+		return errors.New("the sandbox is not suspended")
+	}
+	return s.save(ctx, "only its files are kept", func() error { return nil })
+}
+
+// save records the snapshot that write makes while the VM is frozen. The caller holds turn.
+func (s *Sandbox) save(ctx context.Context, reason string, write func() error) error {
 	if err := s.holds.pause(ctx, saveHold); err != nil {
 		return err
 	}
-	err := saver.Save(ctx, to.Device)
-	if err == nil {
-		err = image{s.vm, s.credentials.in}.pages(ctx, s.warm.machine.Memory, to.Page)
-	}
-	op := audit.VM{Op: "snapshot", Reason: "its processes continue from it"}
+	err := write()
+	op := audit.VM{Op: "snapshot", Reason: reason}
 	if err != nil {
 		op.Reason = err.Error()
 	}

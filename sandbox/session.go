@@ -11,6 +11,9 @@ type Session func(ctx context.Context, s *Sandbox) error
 // serve runs a session.
 func (s *Sandbox) serve(ctx context.Context, do Session) error {
 	err := do(ctx, s)
+	if s.suspended.Load() { // nothing was left unreported
+		return err
+	}
 	keep := context.WithoutCancel(ctx)
 	if s.warm.guest().Err() != nil || s.holds.frozen() {
 		return errors.Join(err, s.unreported(keep, ""))

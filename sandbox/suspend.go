@@ -73,13 +73,16 @@ func (p Suspension) Suspend(ctx context.Context) error {
 // ErrNotSuspended means that the processes could not be suspended, and run.
 var ErrNotSuspended = errors.New("the processes were not suspended")
 
-// Continue makes the guest of a suspended sandbox accept steps again. Its processes do not run before Thaw.
+// Continue makes the guest of a suspended sandbox accept steps again, also after Save. Its processes do not run before Thaw.
 func (p Suspension) Continue(ctx context.Context) error {
 	s := p.Sandbox
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if !s.suspended.Load() {
 		return errors.New("the sandbox is not suspended")
+	}
+	if err := s.holds.release(ctx, saveHold); err != nil {
+		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()

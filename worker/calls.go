@@ -74,6 +74,7 @@ type (
 		Size   channel.Winsize
 	}
 	snapshotCall struct{ EndStep bool }
+	endCall      struct{ Paused bool }
 	changed      struct {
 		Generation       uint32
 		Digest, Previous string

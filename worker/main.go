@@ -49,7 +49,7 @@ func (i *idle) wait(ctx context.Context) error {
 	for {
 		select {
 		case files := <-i.given:
-			return carryOut(ctx, i.host, i.current(), files)
+			return i.carryOut(ctx, files)
 		case w := <-i.warmed:
 			died = w.sandbox.Done()
 		case <-died:
@@ -61,13 +61,16 @@ func (i *idle) wait(ctx context.Context) error {
 }
 
 // carryOut carries out the run that the worker was given to, in its warm sandbox if it has one.
-func carryOut(ctx context.Context, host *privsep.Conn, warm *warm, files []*os.File) error {
+func (i *idle) carryOut(ctx context.Context, files []*os.File) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &worker{host: host, warm: warm, cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
+	w := &worker{host: i.host, warm: i.current(), cancel: cancel, signals: make(chan syscall.Signal, 16), resizes: make(chan channel.Winsize, 1)}
 	if err := w.take(files); err != nil {
 		return err
 	}
+	i.mu.Lock()
+	i.worker = w
+	i.mu.Unlock()
 	running := make(chan error, 1)
 	go func() { running <- w.conn.Run(context.WithoutCancel(ctx)) }()
 	do := w.run
@@ -107,6 +110,7 @@ func (w *worker) take(files []*os.File) error {
 		maps.Copy(handlers, w.processes.handlers())
 		maps.Copy(handlers, newFiles(w.processes).handlers())
 		maps.Copy(handlers, w.processes.portHandlers())
+		maps.Copy(handlers, w.suspensionHandlers())
 	}
 	w.conn = privsep.New(socket, handlers)
 	w.conn.Kinds = kinds

@@ -25,8 +25,21 @@ type Sandbox interface {
 	Causes() []error
 	// Close ends the sandbox and removes what it used. It may be called repeatedly.
 	Close() error
+	// Save stores the state of a suspended session's machine as that of the run, which is kept for that time; 0: state.DefaultKeep. The
+	// session then ends as paused, or, after an error, continues.
+	Save(ctx context.Context, keep time.Duration) (Saved, error)
+	// Continued removes the stored state that the sandbox was made from. It is called when its processes run.
+	Continued(ctx context.Context) error
 	// Signed returns the manifest of the record that was signed last, nil before the first.
 	Signed(ctx context.Context) ([]byte, error)
+}
+
+// Saved describes a stored state.
+type Saved struct {
+	Size    int64 // bytes
+	Expires time.Time
+	// Files is why the state has only the files of the sandbox, and its processes end; empty: they continue.
+	Files string
 }
 
 // Identity describes a run to the privileged process.

@@ -31,7 +31,7 @@ func (sessionEnds) Is(target error) bool { return target == context.Canceled }
 //	newProcesses --serve--> open --end, or the run ends--> closed: all processes have ended
 type processes struct {
 	worker *worker
-	end    chan struct{}  // receives an element when the owner ends the session
+	end    chan error     // receives an element when the owner ends the session: ErrSuspended if it is paused
 	steps  sync.WaitGroup // and connections to ports
 
 	mu      sync.Mutex // guards the fields below
@@ -49,7 +49,7 @@ type running struct {
 }
 
 func newProcesses(w *worker) *processes {
-	return &processes{worker: w, end: make(chan struct{}, 1), live: map[string]*running{}}
+	return &processes{worker: w, end: make(chan error, 1), live: map[string]*running{}}
 }
 
 // serve is the session. It returns when all processes have ended.
@@ -60,8 +60,9 @@ func (p *processes) serve(ctx context.Context, s *sandbox.Sandbox) error {
 	p.sandbox, p.ctx = s, inner
 	p.mu.Unlock()
 	p.worker.reports.call(callServing, none{}, nil)
+	var ended error
 	select {
-	case <-p.end:
+	case ended = <-p.end:
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
@@ -72,16 +73,20 @@ func (p *processes) serve(ctx context.Context, s *sandbox.Sandbox) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return nil
+	return ended
 }
 
 // handlers returns the calls with which the owner controls the session.
 func (p *processes) handlers() map[string]privsep.Handler {
 	return map[string]privsep.Handler{
 		callStart: p.start,
-		callEnd: privsep.Handle(func(context.Context, none) (any, []*os.File, error) {
+		callEnd: privsep.Handle(func(_ context.Context, c endCall) (any, []*os.File, error) {
+			var ended error
+			if c.Paused {
+				ended = sandbox.ErrSuspended
+			}
 			select {
-			case p.end <- struct{}{}:
+			case p.end <- ended:
 			default:
 			}
 			return none{}, nil, nil
@@ -181,13 +186,16 @@ type Process struct {
 	Time      time.Duration // limit; 0: only the run's
 	Terminal  *channel.Winsize
 	Live      bool // see sandbox.Step
+	// Attach continues a process that was suspended, with these offsets of its outputs; see sandbox.Step.
+	Attach  bool
+	Offsets [2]int64
 }
 
 // step returns the process as a step.
 func (c Process) step(files []*os.File, r *running) sandbox.Step {
 	return sandbox.Step{
 		Name: c.Name, Session: true, Argv: c.Argv, Env: c.Env, Vars: c.Vars, Dir: string(c.Dir), User: string(c.User), Secrets: c.Secrets, Time: c.Time, TTY: c.Terminal,
-		Live: c.Live, Stdin: files[0], Stdout: files[1], Stderr: files[2], Signals: r.signals, Resizes: r.resizes,
+		Live: c.Live, Attach: c.Attach, Offsets: c.Offsets, Stdin: files[0], Stdout: files[1], Stderr: files[2], Signals: r.signals, Resizes: r.resizes,
 	}
 }
 

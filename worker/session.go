@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/custody-project/custody/egress"
@@ -20,7 +21,8 @@ type Session struct {
 	end     context.CancelFunc
 	passing sync.WaitGroup // forwards signals and sizes, and serves
 
-	changing sync.Mutex // held during SetPolicy
+	changing sync.Mutex  // held during SetPolicy
+	paused   atomic.Bool // see Paused
 }
 
 // newSession returns the session of a started worker, and forwards signals.
@@ -41,6 +43,11 @@ func (s *Session) close() {
 // call makes a call of the worker.
 func (s *Session) call(ctx context.Context, name string, args, result any, files ...*os.File) error {
 	_, err := s.worker.Call(ctx, name, args, result, files...)
+	return s.failure(err)
+}
+
+// failure returns the error of a call.
+func (s *Session) failure(err error) error {
 	if e := new(privsep.RemoteError); errors.As(err, &e) && e.Unwrap() == nil {
 		return errors.New(e.Text)
 	}

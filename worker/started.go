@@ -110,7 +110,7 @@ func (s *Session) serve(do func(context.Context, *Session)) {
 	do(s.ctx, s)
 	ctx, cancel := context.WithTimeout(s.ctx, callTime)
 	defer cancel()
-	if err := s.call(ctx, callEnd, none{}, nil); err != nil && s.ctx.Err() == nil {
+	if err := s.call(ctx, callEnd, endCall{s.paused.Load()}, nil); err != nil && s.ctx.Err() == nil {
 		s.run.Events.Problem(fmt.Errorf("end the session: %w", err))
 	}
 }

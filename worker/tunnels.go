@@ -31,7 +31,9 @@ const maxTunnels = 64
 var ErrManyConnections = fmt.Errorf("%d connections to ports of the sandbox are open, which is the limit: close some", maxTunnels)
 
 // kinds are the errors of a worker that its owner distinguishes.
-var kinds = privsep.Kinds{"not listening": channel.ErrNotListening, "many connections": ErrManyConnections}
+var kinds = privsep.Kinds{
+	"not listening": channel.ErrNotListening, "many connections": ErrManyConnections, "not suspended": sandbox.ErrNotSuspended,
+}
 
 // Connection describes a connection to a port; see sandbox.Inbound.
 type Connection struct {

@@ -66,9 +66,10 @@ type idle struct {
 	given  assigned
 	warmed chan *warm // has an element when the worker is warm
 
-	mu   sync.Mutex // guards the fields below
-	once bool       // Warm was called
-	warm *warm      // nil before it has succeeded
+	mu     sync.Mutex // guards the fields below
+	once   bool       // Warm was called
+	warm   *warm      // nil before it has succeeded
+	worker *worker    // nil before it has a run
 }
 
 func newIdle() *idle { return &idle{given: make(assigned, 1), warmed: make(chan *warm, 1)} }
@@ -84,6 +85,7 @@ func (i *idle) handlers() map[string]privsep.Handler {
 		}
 		return none{}, nil, i.heat(ctx, m, files)
 	}
+	handlers[callSave] = i.save
 	handlers[callCheck] = privsep.Handle(func(ctx context.Context, _ none) (any, []*os.File, error) {
 		w := i.current()
 		if w == nil {

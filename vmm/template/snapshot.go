@@ -3,6 +3,8 @@ package template
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,6 +144,20 @@ func (t Template) Snapshots() ([]Snapshot, error) {
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// SnapshotDigest identifies the snapshot that Image returned for this driver and shape: its files, the machine, and the monitor that took it.
+func (t Template) SnapshotDigest(d Driver, s Shape) (string, error) {
+	f, err := t.readShape(t.shapeDir(d, s))
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(f)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return "sha256-" + hex.EncodeToString(sum[:]), nil
 }
 
 // hasSnapshot reports whether dir contains a snapshot that this driver can restore.

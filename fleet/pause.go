@@ -1,0 +1,269 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/run"
+)
+
+// rested is the stored state of a sandbox, which its next run continues from.
+type rested struct {
+	Run       string      // that was paused
+	At        time.Time   // when
+	Resumed   run.Resumed // of its guest
+	Saved     run.Saved
+	Processes int64         // that there were
+	Left      time.Duration // that the sandbox may live from then on
+	Parent    *audit.Parent // nil: the record of the run was not closed yet
+	fork      bool          // the state is another sandbox's
+}
+
+// resume returns what a run continues from; nil for none.
+func (r *rested) resume() *run.Resume {
+	if r == nil {
+		return nil
+	}
+	from := &run.Resume{Parent: audit.Parent{Run: r.Run}, Resumed: r.Resumed, Processes: r.Processes, Fork: r.fork}
+	if r.Parent != nil {
+		from.Parent = *r.Parent
+	}
+	return from
+}
+
+// Pause stores the state of a live sandbox and ends its machine. It returns when the record of its run is closed. After an error the sandbox continues,
+// unless it has ended.
+func (s *Sandbox) Pause(ctx context.Context) error {
+	s.mu.Lock()
+	start, state := s.start, s.state
+	s.mu.Unlock()
+	switch state {
+	case Paused:
+		return nil
+	case Live:
+	default:
+		return conflict("the sandbox %s is %s: only a live one can be paused", s.ID, state)
+	}
+	answer := make(chan error, 1)
+	select {
+	case s.pauses <- answer:
+	case <-s.gone:
+		return s.endError()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-answer:
+		if err != nil {
+			return err
+		}
+	case <-s.gone:
+		return s.endError()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.await(ctx, start)
+}
+
+// await returns when the run of a start that was paused has ended.
+func (s *Sandbox) await(ctx context.Context, start *start) error {
+	select {
+	case <-start.over:
+		return nil
+	case <-s.gone:
+		return s.endError()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pause suspends the processes and stores the state. After an error the sandbox is live again, or is about to end.
+func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
+	s.using.Lock()
+	defer s.using.Unlock()
+	s.mu.Lock()
+	former := s.start
+	s.state, s.start = Pausing, newStart()
+	live := s.livingProcesses()
+	s.mu.Unlock()
+	for _, p := range live {
+		p.hold()
+	}
+	p := run.Pausing{Live: l}
+	resumed, err := p.Suspend(ctx)
+	if err != nil {
+		for _, p := range live {
+			p.release()
+		}
+		return s.unpaused(former, errors.Is(err, run.ErrNotPaused), err)
+	}
+	s.following.Wait()
+	saved, err := p.Save(ctx, 0)
+	if err != nil {
+		failed := p.Continue(ctx)
+		if failed == nil {
+			failed = s.attach(ctx, l, live)
+		}
+		return s.unpaused(former, failed == nil, errors.Join(err, failed))
+	}
+	p.Paused()
+	if saved.Files != "" {
+		for _, p := range live {
+			p.endPaused(saved.Files)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UTC()
+	s.rested = &rested{Run: l.Run(), At: now, Resumed: resumed, Saved: saved, Processes: p.Processes(), Left: s.expires.Sub(now)}
+	s.expires = saved.Expires
+	s.expiry.Reset(time.Until(s.expires))
+	return nil
+}
+
+// livingProcesses returns the processes that run. The caller holds mu.
+func (s *Sandbox) livingProcesses() (live []*Process) {
+	for _, p := range s.order {
+		if !p.over() {
+			live = append(live, p)
+		}
+	}
+	return live
+}
+
+// hold makes those wait who write to the process, and those not who are behind with reading.
+func (p *Process) hold() {
+	p.stdin.hold()
+	for _, o := range p.outputs {
+		o.hurry(true)
+	}
+}
+
+// endPaused ends a process that was not stored.
+func (p *Process) endPaused(why string) {
+	if !p.over() {
+		p.end(channel.Exit{}, fmt.Errorf("it ended when the sandbox was paused: %s", why))
+	}
+}
+
+// unpaused ends a pause that has failed because of cause: the sandbox is live again if its processes run, and ends otherwise.
+func (s *Sandbox) unpaused(former *start, runs bool, cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if runs {
+		s.start.finish(nil)
+		s.state, s.start = Live, former
+		return &Error{ErrConflict, fmt.Sprintf("the sandbox %s is not paused and continues: %v", s.ID, cause)}
+	}
+	s.cancel(cause)
+	return &Error{ErrEnded, fmt.Sprintf("the sandbox %s could not be paused, and ends: %v", s.ID, cause)}
+}
+
+// release ends hold.
+func (p *Process) release() {
+	p.stdin.resume(nil)
+	for _, o := range p.outputs {
+		o.hurry(false)
+	}
+}
+
+// attach continues the processes that were suspended.
+func (s *Sandbox) attach(ctx context.Context, l *run.Live, live []*Process) error {
+	p := run.Pausing{Live: l}
+	for _, process := range live {
+		if process.over() {
+			continue
+		}
+		if err := process.attach(ctx, p); err != nil {
+			return fmt.Errorf("continue process %s: %w", process.Name, err)
+		}
+	}
+	return p.Thaw(ctx)
+}
+
+func (p *Process) attach(ctx context.Context, in run.Pausing) error {
+	var offsets [2]int64
+	for i, name := range p.streams() {
+		offsets[i] = p.outputs[name].length()
+		p.outputs[name].hurry(false)
+	}
+	return p.connect(func(stdin, stdout, stderr *os.File) (err error) {
+		p.process, err = in.Attach(ctx, p.Name, p.Command, offsets, stdin, stdout, stderr)
+		return err
+	})
+}
+
+// enliven makes the sandbox live in a run.
+func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
+	s.using.Lock()
+	defer s.using.Unlock()
+	s.mu.Lock()
+	rested, live := s.rested, s.livingProcesses()
+	s.mu.Unlock()
+	if rested != nil {
+		p := run.Pausing{Live: l}
+		if rested.Saved.Files == "" {
+			if err := s.attach(ctx, l, live); err != nil {
+				return err
+			}
+		}
+		if err := p.Continued(ctx); err != nil { // the processes run: the state that is left is removed when it expires
+			s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rested != nil {
+		s.expires = time.Now().UTC().Add(rested.Left)
+		s.latest = s.latest.Add(time.Since(rested.At))
+		s.expiry.Reset(rested.Left)
+	}
+	s.state, s.session, s.rested = Live, l, nil
+	s.start.finish(nil)
+	return nil
+}
+
+// rests reports whether the sandbox is paused and not to end, after a run that has paused it, or has failed before it continued.
+func (s *Sandbox) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rested == nil || s.rested.fork || s.ctx.Err() != nil {
+		return false
+	}
+	s.state, s.place = Paused, nil
+	s.idle.Stop()
+	return true
+}
+
+// settle is called at the end of the run of a start.
+func (s *Sandbox) settle(start *start, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(start.over)
+	if s.rested == nil || s.start != start {
+		return
+	}
+	if err == nil {
+		err = s.ctx.Err()
+	}
+	start.finish(&Error{ErrConflict, fmt.Sprintf("the sandbox %s does not continue, and stays paused: %v", s.ID, err)})
+	s.start = newStart()
+}
+
+// discardState removes the stored state of a sandbox that has ended. When the service ends, it stays.
+func (s *Sandbox) discardState() {
+	s.mu.Lock()
+	r := s.rested
+	s.mu.Unlock()
+	if r == nil || r.fork || s.fleet.ctx.Err() != nil {
+		return
+	}
+	if err := s.fleet.config.Runner.Discard(context.WithoutCancel(s.ctx), s.request.Tenant, r.Run); err != nil {
+		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
+	}
+}
