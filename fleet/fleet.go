@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/run"
@@ -21,6 +22,8 @@ type Runner interface {
 	// Run carries out the run with this ID within the allowance, which continues from a paused one if from is set. It calls serve when
 	// processes can be started, and returns when the run's record is closed.
 	Run(ctx context.Context, id string, r Request, a Allowance, from *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error)
+	// Parent describes the closed record of a run that was paused.
+	Parent(run string) (audit.Parent, error)
 	// Discard removes the stored state of a run that was paused. It is no error if there is none.
 	Discard(ctx context.Context, tenant, run string) error
 }

@@ -42,8 +42,13 @@ type rig struct {
 
 func newRig(t *testing.T, c fleet.Config, limits quota.Config) *rig {
 	t.Helper()
-	home := t.TempDir()
-	settings := fmt.Sprintf("version: 1\ntenant: acme\nquotas: {tenants: {other: {}}}\nisolation: {runsc: %s, require: gvisor}\n", os.Getenv("CUSTODY_TEST_RUNSC"))
+	return openRig(t, t.TempDir(), fmt.Sprintf("isolation: {runsc: %s, require: gvisor}\n", os.Getenv("CUSTODY_TEST_RUNSC")), c, limits)
+}
+
+// openRig returns a fleet on a host with this home and setting.
+func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Config) *rig {
+	t.Helper()
+	settings := "version: 1\ntenant: acme\nquotas: {tenants: {other: {}}}\n" + setting
 	check(t, os.WriteFile(filepath.Join(home, "host.yaml"), []byte(settings), 0o600))
 	limits.Host = quota.Host{CPUs: 16, Memory: 16 << 30}
 	queue, err := quota.New(limits)

@@ -267,3 +267,15 @@ func (s *Sandbox) discardState() {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
 	}
 }
+
+// adopt keeps the description of the closed record of the run that was paused.
+func (s *Sandbox) adopt(run string) error {
+	p, err := s.fleet.config.Runner.Parent(run)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rested.Parent = &p
+	return nil
+}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/run"
@@ -32,7 +33,11 @@ func (m *modelled) Check(_ context.Context, r fleet.Request) (fleet.Terms, error
 }
 
 // Run implements fleet.Runner.
-func (m *modelled) Run(ctx context.Context, _ string, _ fleet.Request, a fleet.Allowance, serve func(context.Context, *run.Live)) (run.Result, error) {
+func (m *modelled) Parent(string) (audit.Parent, error) { return audit.Parent{}, nil }
+
+func (m *modelled) Discard(context.Context, string, string) error { return nil }
+
+func (m *modelled) Run(ctx context.Context, _ string, _ fleet.Request, a fleet.Allowance, _ *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error) {
 	if m.allowances != nil {
 		m.allowances <- a
 	}

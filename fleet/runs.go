@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/run"
@@ -79,6 +80,14 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 		return run.Result{}, err
 	}
 	o.ID, o.Serve, o.Charge, o.Resume = id, serve, a.Charge, from
+	if from != nil && from.Parent.Manifest == "" { // the service ended when the run was paused
+		if from.Parent, err = o.Home.RunLogs().Parent(from.Parent.Run); err != nil {
+			return run.Result{}, err
+		}
+	}
+	if from != nil && from.Fork {
+		from.Parent.Op = audit.OpFork
+	}
 	l := &o.Project.Limits
 	l.DiskRate, l.NetworkRate = lower(l.DiskRate, a.DiskRate), lower(l.NetworkRate, a.NetworkRate)
 	templates := r.Templates
@@ -94,6 +103,15 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 	}
 	res, err := job.Run(ctx)
 	return res, errors.Join(err, job.Close())
+}
+
+// Parent implements Runner.
+func (r *Runs) Parent(id string) (audit.Parent, error) {
+	h, err := r.Open()
+	if err != nil {
+		return audit.Parent{}, err
+	}
+	return h.RunLogs().Parent(id)
 }
 
 // Discard implements Runner.

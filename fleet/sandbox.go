@@ -235,12 +235,11 @@ func (s *Sandbox) carryOutRun(start *start) error {
 	if res.Late != nil {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
 	}
+	if errors.Is(res.Err, run.ErrPaused) {
+		return s.adopt(id)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.Is(res.Err, run.ErrPaused) && s.rested != nil {
-		s.rested.Parent = res.Parent
-		return err
-	}
 	return errors.Join(err, res.Err, s.unlivened)
 }
 

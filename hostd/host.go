@@ -187,6 +187,17 @@ func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (Details, e
 		return d, err
 	}
 	p.Driver = driver
+	p.Key = func() (note.Signer, error) { return h.Home.Keys().Signing() } // it may be rotated before the sandbox has a run
+	err = host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {       // the first run makes the key
+		key, err := p.Key()
+		if err == nil {
+			p.Host = key.Name()
+		}
+		return err
+	})
+	if err != nil {
+		return d, err
+	}
 	image, disk, err := h.origin(ctx, p, t, driver, s, e)
 	if err != nil {
 		return d, err
@@ -196,14 +207,7 @@ func (h *Host) fill(ctx context.Context, p *Parts, s Spec, e Events) (Details, e
 		ID: host.NewRunID(time.Now()), Image: image, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk,
 		DiskRate: s.DiskRate, NetworkRate: s.NetworkRate, HashOver: s.HashOver,
 	}
-	p.Key = func() (note.Signer, error) { return h.Home.Keys().Signing() } // it may be rotated before the sandbox has a run
-	return d, host.WaitForRoom(ctx, e.Stalled, e.Resumed, func() error {   // the first run makes the key
-		key, err := p.Key()
-		if err == nil {
-			p.Host = key.Name()
-		}
-		return err
-	})
+	return d, nil
 }
 
 // disks opens the machine's image and makes its scratch disk.
