@@ -24,6 +24,8 @@ type Runner interface {
 	Run(ctx context.Context, id string, r Request, a Allowance, from *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error)
 	// Parent describes the closed record of a run that was paused.
 	Parent(run string) (audit.Parent, error)
+	// Stored describes the stored state of a run that was paused. The error is state.ErrNotFound if there is none.
+	Stored(ctx context.Context, tenant, run string) (run.Saved, error)
 	// Discard removes the stored state of a run that was paused. It is no error if there is none.
 	Discard(ctx context.Context, tenant, run string) error
 }
@@ -51,6 +53,8 @@ type Config struct {
 	Queue  *quota.Queue // Open sets it
 	// Tokens is the path of the file in which Open's queue keeps the LLM tokens of the day; empty: they do not outlive the process.
 	Tokens string
+	// Paused is the directory in which paused sandboxes are kept; empty: they end with the process.
+	Paused string
 	// Idle is how long a sandbox without calls lives, whose processes do nothing, if its request names no time; 0: 5 min.
 	Idle time.Duration
 	// Keep is how long a sandbox is known after its end; 0: 10 min.
@@ -79,6 +83,7 @@ const (
 //	New --> open --Close--> closed: all sandboxes have ended
 type Fleet struct {
 	config Config
+	paused pausedDir
 	ctx    context.Context // done when the fleet is closed
 	cancel context.CancelFunc
 	work   sync.WaitGroup // the sandboxes
@@ -98,7 +103,7 @@ type key struct{ tenant, project, name string }
 func sessionOf(s *Sandbox) key { return key{s.request.Tenant, s.terms.Project, s.request.Session} }
 func attemptOf(s *Sandbox) key { return key{tenant: s.request.Tenant, name: s.request.Idempotency} }
 
-// New returns an empty fleet.
+// New returns a fleet with the sandboxes that are paused.
 func New(c Config) *Fleet {
 	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
 	if c.Meter == nil {
@@ -107,8 +112,11 @@ func New(c Config) *Fleet {
 	if c.Problem == nil {
 		c.Problem = func(error) {}
 	}
-	f := &Fleet{config: c, sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, lives: map[string]int{}, ended: map[string][]string{}}
+	f := &Fleet{config: c, paused: pausedDir(c.Paused), sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, lives: map[string]int{}, ended: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	if err := f.restore(f.ctx); err != nil {
+		c.Problem(err)
+	}
 	return f
 }
 
@@ -139,16 +147,37 @@ func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, e
 	if s, err := f.existing(r, terms); s != nil || err != nil {
 		return s, false, err
 	}
-	if f.lives[r.Tenant] >= maxOf {
-		return nil, false, conflict("the tenant has %d sandboxes, promised ones included: destroy some first", maxOf)
-	}
 	s = newSandbox(f, host.NewRunID(time.Now()), r, terms)
-	if !r.Lazy {
-		if err := s.enter(); err != nil {
-			s.discard(err)
-			return nil, false, err
-		}
+	err = f.admit(s)
+	if err == nil && !r.Lazy {
+		err = s.enter()
 	}
+	if err != nil {
+		s.discard(err)
+		return nil, false, err
+	}
+	f.register(s)
+	if !r.Lazy {
+		s.begin()
+	}
+	f.work.Go(s.live)
+	return s, true, nil
+}
+
+// admit returns an error if the fleet takes no more sandboxes of the tenant. The caller holds mu.
+func (f *Fleet) admit(s *Sandbox) error {
+	if f.closed {
+		return &Error{ErrEnded, "the service is shutting down: try again later"}
+	}
+	if f.lives[s.request.Tenant] >= maxOf {
+		return conflict("the tenant has %d sandboxes, promised and paused ones included: destroy some first", maxOf)
+	}
+	return nil
+}
+
+// register adds a sandbox. The caller holds mu.
+func (f *Fleet) register(s *Sandbox) {
+	r := s.request
 	f.lives[r.Tenant]++
 	f.sandboxes[s.ID] = s
 	if r.Session != "" {
@@ -157,11 +186,6 @@ func (f *Fleet) Create(ctx context.Context, r Request) (s *Sandbox, made bool, e
 	if r.Idempotency != "" {
 		f.attempts[attemptOf(s)] = s
 	}
-	if !r.Lazy {
-		s.begin()
-	}
-	f.work.Go(s.live)
-	return s, true, nil
 }
 
 // existing returns the sandbox that the keys of a request name, nil if there is none. The caller holds mu.

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 type rig struct {
 	*testing.T
 	*fleet.Fleet
-	home string
+	home, setting string
 }
 
 func newRig(t *testing.T, c fleet.Config, limits quota.Config) *rig {
@@ -50,6 +50,7 @@ func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Co
 	t.Helper()
 	settings := "version: 1\ntenant: acme\nquotas: {tenants: {other: {}}}\n" + setting
 	check(t, os.WriteFile(filepath.Join(home, "host.yaml"), []byte(settings), 0o600))
+	c.Paused = filepath.Join(home, "paused-sandboxes")
 	limits.Host = quota.Host{CPUs: 16, Memory: 16 << 30}
 	queue, err := quota.New(limits)
 	check(t, err)
@@ -70,7 +71,7 @@ func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Co
 		f.Close()
 		queue.Close()
 	})
-	return &rig{t, f, home}
+	return &rig{t, f, home, setting}
 }
 
 func (r *rig) create(q fleet.Request) *fleet.Sandbox {

@@ -143,6 +143,13 @@ func (i *input) Close() {
 	i.drop()
 }
 
+// isClosed reports whether the input was closed.
+func (i *input) isClosed() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.closed
+}
+
 func (i *input) drop() {
 	if i.file != nil {
 		i.file.Close()

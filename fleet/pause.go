@@ -10,6 +10,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/state"
 )
 
 // rested is the stored state of a sandbox, which its next run continues from.
@@ -103,8 +104,15 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 		return s.unpaused(former, errors.Is(err, run.ErrNotPaused), err)
 	}
 	s.following.Wait()
-	saved, err := p.Save(ctx, 0)
+	r := rested{Run: l.Run(), Resumed: resumed, Processes: p.Processes()}
+	s.mu.Lock()
+	err = s.keep(r)
+	s.mu.Unlock()
+	if err == nil {
+		r.Saved, err = p.Save(ctx, 0)
+	}
 	if err != nil {
+		err = errors.Join(err, s.fleet.paused.remove(s.ID))
 		failed := p.Continue(ctx)
 		if failed == nil {
 			failed = s.attach(ctx, l, live)
@@ -112,16 +120,17 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 		return s.unpaused(former, failed == nil, errors.Join(err, failed))
 	}
 	p.Paused()
-	if saved.Files != "" {
+	if r.Saved.Files != "" {
 		for _, p := range live {
-			p.endPaused(saved.Files)
+			p.endPaused(r.Saved.Files)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now().UTC()
-	s.rested = &rested{Run: l.Run(), At: now, Resumed: resumed, Saved: saved, Processes: p.Processes(), Left: s.expires.Sub(now)}
-	s.expires = saved.Expires
+	r.At = time.Now().UTC()
+	r.Left = s.expires.Sub(r.At)
+	s.rested = &r
+	s.expires = r.Saved.Expires
 	s.expiry.Reset(time.Until(s.expires))
 	return nil
 }
@@ -212,7 +221,11 @@ func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
 				return err
 			}
 		}
-		if err := p.Continued(ctx); err != nil { // the processes run: the state that is left is removed when it expires
+		err := p.Continued(ctx)
+		if err == nil {
+			err = s.fleet.paused.remove(s.ID)
+		}
+		if err != nil { // the processes run: the state that is left is removed when it expires
 			s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
 		}
 	}
@@ -251,7 +264,10 @@ func (s *Sandbox) settle(start *start, err error) {
 	if err == nil {
 		err = s.ctx.Err()
 	}
-	start.finish(&Error{ErrConflict, fmt.Sprintf("the sandbox %s does not continue, and stays paused: %v", s.ID, err)})
+	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrExpired) {
+		s.cancel(err)
+	}
+	start.finish(s.refusedStart(err))
 	s.start = newStart()
 }
 
@@ -263,7 +279,11 @@ func (s *Sandbox) discardState() {
 	if r == nil || r.fork || s.fleet.ctx.Err() != nil {
 		return
 	}
-	if err := s.fleet.config.Runner.Discard(context.WithoutCancel(s.ctx), s.request.Tenant, r.Run); err != nil {
+	err := s.fleet.config.Runner.Discard(context.WithoutCancel(s.ctx), s.request.Tenant, r.Run)
+	if err == nil {
+		err = s.fleet.paused.remove(s.ID)
+	}
+	if err != nil {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
 	}
 }
@@ -277,5 +297,5 @@ func (s *Sandbox) adopt(run string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rested.Parent = &p
-	return nil
+	return s.keep(*s.rested)
 }

@@ -1,8 +1,10 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -91,5 +93,99 @@ func TestPause(t *testing.T) {
 	if err := s.Ready(t.Context()); !errors.Is(err, fleet.ErrEnded) {
 		t.Errorf("a destroyed sandbox: %v", err)
 	}
-	_ = time.Second
+}
+
+// TestPausedRestart: a paused sandbox continues in another process of the service.
+func TestPausedRestart(t *testing.T) {
+	r := newVMRig(t, fleet.Config{})
+	s := r.create(fleet.Request{Session: "mine", Metadata: map[string]string{"a": "b"}})
+	counter, err := s.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", "i=0; while :; do echo $((i+=1)); sleep 0.02; done"}}, false)
+	check(t, err)
+	r.sh(s, "echo first")
+	before := lines(t, counter, 0, 20)
+	check(t, s.Pause(t.Context()))
+	o, err := counter.Output("stdout")
+	check(t, err)
+	for {
+		b, err := o.Read(timeout(t, 0), int64(len(before)), 1<<20)
+		if err != nil {
+			break
+		}
+		before += string(b)
+	}
+	r.Close()
+
+	r = openRig(t, r.home, r.setting, fleet.Config{}, quota.Config{})
+	again, err := r.Get("acme", s.ID)
+	check(t, err)
+	if i := again.Info(); i.State != fleet.Paused || i.Running != 1 || i.Metadata["a"] != "b" || i.Stored == 0 {
+		t.Fatalf("after the restart: %+v", i)
+	}
+	if same := r.create(fleet.Request{Session: "mine", Metadata: map[string]string{"a": "b"}}); same != again {
+		t.Error("the session has another sandbox")
+	}
+	counter, err = again.Process(counter.Name)
+	check(t, err)
+	if o, err = counter.Output("stdout"); err == nil {
+		_, err = o.Read(t.Context(), 0, 1)
+	}
+	if !errors.As(err, new(*fleet.Gone)) {
+		t.Errorf("the output of before: %v", err)
+	}
+	check(t, again.Ready(t.Context()))
+	all := before + lines(t, counter, int64(len(before)), 20)
+	for i, line := range strings.Split(strings.TrimSuffix(all, "\n"), "\n") {
+		if line != fmt.Sprint(i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+	if p, err := again.Start(t.Context(), run.Command{Argv: []string{"true"}}, false); err != nil || p.Name != "p3" {
+		t.Errorf("the next process: %+v, %v", p, err)
+	}
+	check(t, again.Destroy(t.Context()))
+	if left, _ := filepath.Glob(filepath.Join(r.home, "paused*", "*")); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
+}
+
+// timeout returns a context that is done soon.
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestFork: sandboxes made from one continue from the same point, each on its own, as does the first.
+func TestFork(t *testing.T) {
+	r := newVMRig(t, fleet.Config{})
+	s := r.create(fleet.Request{Session: "mine"})
+	p, err := s.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", "echo before; read name; echo $name > /root/name; echo I am $name"}}, true)
+	check(t, err)
+	lines(t, p, 0, 1)
+	forks, err := r.Fork(t.Context(), s, 2, "bob", nil)
+	check(t, err)
+	if i := s.Info(); i.State != fleet.Live || len(i.Runs) != 2 {
+		t.Errorf("the first one: %+v", i)
+	}
+	hosts := map[string]bool{}
+	for i, one := range append(forks, s) {
+		p, err := one.Process(p.Name)
+		check(t, err)
+		name := fmt.Sprint("fork ", i)
+		_, err = p.Write(t.Context(), []byte(name+"\n"))
+		check(t, err)
+		if got := lines(t, p, int64(len("before\n")), 1); got != "I am "+name+"\n" {
+			t.Errorf("%s prints %q", name, got)
+		}
+		if got := r.sh(one, "cat /root/name"); got != name+"\n" {
+			t.Errorf("the file of %s: %q", name, got)
+		}
+		hosts[r.sh(one, "hostname; cat /etc/machine-id")] = true
+		if i := one.Info(); one != s && (i.Session != "" || i.Caller != "bob" || i.Runs[0] != one.ID) {
+			t.Errorf("%s: %+v", name, i)
+		}
+	}
+	if len(hosts) != 3 {
+		t.Errorf("host names and machine IDs: %q", hosts)
+	}
 }

@@ -70,8 +70,8 @@ func (s *Sandbox) Start(ctx context.Context, c run.Command, stdin bool) (*Proces
 		s.running--
 		return nil, err
 	}
-	s.processes[p.Name] = p
-	s.order = append(s.order, p)
+	s.running-- // which add counts
+	s.add(p)
 	return p, nil
 }
 

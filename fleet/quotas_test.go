@@ -35,6 +35,10 @@ func (m *modelled) Check(_ context.Context, r fleet.Request) (fleet.Terms, error
 // Run implements fleet.Runner.
 func (m *modelled) Parent(string) (audit.Parent, error) { return audit.Parent{}, nil }
 
+func (m *modelled) Stored(context.Context, string, string) (run.Saved, error) {
+	return run.Saved{}, nil
+}
+
 func (m *modelled) Discard(context.Context, string, string) error { return nil }
 
 func (m *modelled) Run(ctx context.Context, _ string, _ fleet.Request, a fleet.Allowance, _ *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error) {

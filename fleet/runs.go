@@ -116,15 +116,32 @@ func (r *Runs) Parent(id string) (audit.Parent, error) {
 
 // Discard implements Runner.
 func (r *Runs) Discard(ctx context.Context, tenant, id string) error {
-	h, err := r.Open()
+	states, err := r.states()
 	if err != nil {
 		return err
 	}
-	var from hostd.States = &hostd.Host{Home: h}
-	if s, ok := r.Sandboxes.(hostd.States); ok {
-		from = s
+	return states.Discard(ctx, tenant, id)
+}
+
+// Stored implements Runner.
+func (r *Runs) Stored(ctx context.Context, tenant, id string) (run.Saved, error) {
+	states, err := r.states()
+	if err != nil {
+		return run.Saved{}, err
 	}
-	return from.Discard(ctx, tenant, id)
+	return states.Stored(ctx, tenant, id)
+}
+
+// states returns the stored states of the host.
+func (r *Runs) states() (hostd.States, error) {
+	if s, ok := r.Sandboxes.(hostd.States); ok {
+		return s, nil
+	}
+	h, err := r.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &hostd.Host{Home: h}, nil
 }
 
 // lower returns the lower one of two limits, of which 0 is none.

@@ -57,6 +57,8 @@ type Sandbox struct {
 	// using is held for reading while a process is started, and for writing while the sandbox is paused or continues.
 	using     sync.RWMutex
 	following sync.WaitGroup // the processes whose output is read
+	// sharing is held for reading while others start from the stored state, and for writing while this one does.
+	sharing sync.RWMutex
 
 	mu        sync.Mutex // guards the fields below
 	state     State
@@ -231,6 +233,10 @@ func (s *Sandbox) carryOutRun(start *start) error {
 	}
 	s.runs = append(s.runs, id)
 	s.mu.Unlock()
+	if from != nil && !from.Fork {
+		s.sharing.Lock()
+		defer s.sharing.Unlock()
+	}
 	res, err := s.fleet.config.Runner.Run(ctx, id, s.request, s.allowance(lease), from, s.serve)
 	if res.Late != nil {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))

@@ -81,10 +81,7 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	}
 	maps.Copy(calls, handover(former))
 	maps.Copy(calls, keys.Handlers())
-	states := &Host{Home: d.Home}
-	calls[callDiscard] = handle(func(ctx context.Context, c discarded) (any, error) {
-		return none{}, states.Discard(ctx, c.Tenant, c.Run)
-	})
+	maps.Copy(calls, stateCalls(&Host{Home: d.Home}))
 	sandboxes, end, err := d.sandboxes(ctx, ledger)
 	if err != nil {
 		return err

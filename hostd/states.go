@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/state"
+	"github.com/custody-project/custody/worker"
 )
 
 // States are the stored states of paused sandboxes.
 type States interface {
-	// Discard removes the state of a run of a tenant. It is no error if there is none.
+	// Stored describes the state of a run of a tenant. The error is state.ErrNotFound if there is none.
+	Stored(ctx context.Context, tenant, run string) (worker.Saved, error)
+	// Discard removes it. It is no error if there is none.
 	Discard(ctx context.Context, tenant, run string) error
 }
 
@@ -19,30 +23,54 @@ var (
 	_ States = (*Client)(nil)
 )
 
-// Discard implements States.
-func (h *Host) Discard(ctx context.Context, tenant, run string) error {
+// Stored implements States.
+func (h *Host) Stored(_ context.Context, tenant, run string) (worker.Saved, error) {
 	store, err := h.states()
 	if err != nil {
-		return err
+		return worker.Saved{}, err
 	}
 	info, err := store.Stat(run)
+	if err == nil && info.Tenant != tenant && !info.Damaged {
+		err = &state.BoundError{Run: run, What: state.BoundTenant}
+	}
+	return worker.Saved{Size: info.Size, Expires: info.Expires}, err
+}
+
+// Discard implements States.
+func (h *Host) Discard(ctx context.Context, tenant, run string) error {
+	_, err := h.Stored(ctx, tenant, run)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil
 	}
-	if err == nil && info.Tenant != tenant && !info.Damaged {
-		err = fmt.Errorf("delete the paused state of run %s: %w", run, &state.BoundError{Run: run, What: state.BoundTenant})
+	if err != nil {
+		return fmt.Errorf("delete the paused state: %w", err)
 	}
+	store, err := h.states()
 	if err != nil {
 		return err
 	}
 	return store.Delete(ctx, run)
 }
 
-// discarded is the argument of callDiscard.
-type discarded struct{ Tenant, Run string }
+// stored is the argument of callStored and callDiscard.
+type stored struct{ Tenant, Run string }
+
+// Stored implements States.
+func (c *Client) Stored(ctx context.Context, tenant, run string) (saved worker.Saved, err error) {
+	_, err = signatures{c}.Call(ctx, callStored, stored{tenant, run}, &saved)
+	return saved, err
+}
 
 // Discard implements States.
 func (c *Client) Discard(ctx context.Context, tenant, run string) error {
-	_, err := signatures{c}.Call(ctx, callDiscard, discarded{tenant, run}, nil)
+	_, err := signatures{c}.Call(ctx, callDiscard, stored{tenant, run}, nil)
 	return err
+}
+
+// stateCalls returns the calls about stored states.
+func stateCalls(s States) map[string]privsep.Handler {
+	return map[string]privsep.Handler{
+		callStored:  handle(func(ctx context.Context, c stored) (any, error) { return s.Stored(ctx, c.Tenant, c.Run) }),
+		callDiscard: handle(func(ctx context.Context, c stored) (any, error) { return none{}, s.Discard(ctx, c.Tenant, c.Run) }),
+	}
 }

@@ -30,7 +30,8 @@ const (
 	callSave      = "save"
 	callContinued = "continued"
 
-	callDiscard = "discard" // of a stored state
+	callStored  = "stored" // of a paused sandbox
+	callDiscard = "discard"
 
 	callHome = "home" // returns the directory of the Server's home
 )

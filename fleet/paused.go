@@ -1,0 +1,195 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/state"
+)
+
+// pausedSandbox is what another process of the service needs to know of a paused sandbox. It is written before the state is stored, and removed after the
+// state was removed: a file without a state is of a sandbox that has ended.
+type pausedSandbox struct {
+	ID              string
+	Created, Latest time.Time
+	Request         Request
+	Terms           Terms
+	Runs            []string
+	Rested          rested
+	Processes       []pausedProcess
+}
+
+// pausedProcess is a process of it.
+type pausedProcess struct {
+	Name        string
+	Started     time.Time
+	Command     run.Command
+	Offsets     map[string]int64 // of the ends of its outputs
+	InputClosed bool
+	Ended       *time.Time // nil: it continues
+	Exit        channel.Exit
+	Error       string // why it ended; empty: by itself
+}
+
+// pausedDir keeps paused sandboxes in the files of a directory; empty: none. It is safe for concurrent use with different sandboxes.
+type pausedDir string
+
+const pausedSuffix = ".json"
+
+func (k pausedDir) path(id string) string { return filepath.Join(string(k), id+pausedSuffix) }
+
+// put writes the file of a sandbox.
+func (k pausedDir) put(s pausedSandbox) error {
+	if k == "" {
+		return nil
+	}
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = os.MkdirAll(string(k), 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(k.path(s.ID), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the paused sandbox: %w", err)
+	}
+	return nil
+}
+
+// remove removes the file of a sandbox, if there is one.
+func (k pausedDir) remove(id string) error {
+	if k == "" {
+		return nil
+	}
+	if err := os.Remove(k.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// maxPaused bounds a file in bytes.
+const maxPaused = 64 << 20
+
+// all returns the sandboxes, and an error for those that cannot be read.
+func (k pausedDir) all() (list []pausedSandbox, err error) {
+	if k == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(string(k))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), pausedSuffix) {
+			continue
+		}
+		var s pausedSandbox
+		text, err := regular.ReadFile(filepath.Join(string(k), e.Name()))
+		if err == nil && len(text) > maxPaused {
+			err = fmt.Errorf("it has more than %d bytes", maxPaused)
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &s)
+		}
+		if err == nil && e.Name() != s.ID+pausedSuffix {
+			err = fmt.Errorf("it is of the sandbox %.80q", s.ID)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("paused sandbox %s: %w", e.Name(), err))
+			continue
+		}
+		list = append(list, s)
+	}
+	return list, errors.Join(append(errs, err)...)
+}
+
+// keep writes what is kept of the sandbox. The caller holds mu.
+func (s *Sandbox) keep(r rested) error {
+	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Rested: r}
+	for _, p := range s.order {
+		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed()}
+		for name, o := range p.outputs {
+			one.Offsets[name] = o.length()
+		}
+		if p.over() {
+			one.Ended, one.Exit = &p.ended, p.exit
+			if p.err != nil {
+				one.Error = p.err.Error()
+			}
+		}
+		k.Processes = append(k.Processes, one)
+	}
+	return s.fleet.paused.put(k)
+}
+
+// recall sets how a process ended before.
+func (p *Process) recall(k pausedProcess) {
+	p.exit, p.ended = k.Exit, *k.Ended
+	if k.Error != "" {
+		p.err = errors.New(k.Error)
+	}
+	for _, o := range p.outputs {
+		o.end()
+	}
+	p.stdin.Close()
+	p.sandbox.running--
+	close(p.done)
+}
+
+// restore adds the sandboxes that are paused, and removes what is left of those that have ended. It is called before the fleet is used.
+func (f *Fleet) restore(ctx context.Context) error {
+	list, err := f.paused.all()
+	errs := []error{err}
+	for _, k := range list {
+		saved, err := f.config.Runner.Stored(ctx, k.Request.Tenant, k.Rested.Run)
+		switch {
+		case errors.Is(err, state.ErrNotFound):
+			errs = append(errs, f.paused.remove(k.ID))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("paused sandbox %s: %w", k.ID, err))
+		default:
+			k.Rested.Saved.Size, k.Rested.Saved.Expires = saved.Size, saved.Expires
+			f.revive(k)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// revive adds a paused sandbox.
+func (f *Fleet) revive(k pausedSandbox) {
+	s := newSandbox(f, k.ID, k.Request, k.Terms)
+	s.Created, s.latest, s.runs, s.rested, s.state = k.Created, k.Latest, k.Runs, &k.Rested, Paused
+	s.idle.Stop()
+	s.expires = k.Rested.Saved.Expires
+	s.expiry.Reset(time.Until(s.expires))
+	for _, one := range k.Processes {
+		p := newProcess(s, one.Command)
+		p.Name, p.Started = one.Name, one.Started
+		for name, o := range p.outputs {
+			o.start = one.Offsets[name]
+		}
+		if one.InputClosed {
+			p.stdin.Close()
+		}
+		s.add(p)
+		if one.Ended != nil {
+			p.recall(one)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.register(s)
+	f.work.Go(s.live)
+}
