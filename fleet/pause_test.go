@@ -143,7 +143,8 @@ func TestPausedRestart(t *testing.T) {
 		t.Errorf("the next process: %+v, %v", p, err)
 	}
 	check(t, again.Destroy(t.Context()))
-	if left, _ := filepath.Glob(filepath.Join(r.home, "paused*", "*")); len(left) > 0 {
+	left, err := filepath.Glob(filepath.Join(r.home, "paused*", "r-*"))
+	if check(t, err); len(left) > 0 {
 		t.Errorf("left over: %q", left)
 	}
 }
@@ -186,6 +187,6 @@ func TestFork(t *testing.T) {
 		}
 	}
 	if len(hosts) != 3 {
-		t.Errorf("host names and machine IDs: %q", hosts)
+		t.Errorf("host names and machine IDs: %v", hosts)
 	}
 }
