@@ -276,13 +276,13 @@ func TestReadmeLength(t *testing.T) {
 
 // projectPrefixes are the paths of the mappings in custody.yaml by the functions of package project that read them.
 var projectPrefixes = map[string]string{
-	"top": "", "record": "record.", "limits": "limits.", "step": "steps[].", "rule": "egress[].", "http": "egress[].http.", "secret": "secrets.NAME.",
+	"top": "", "record": "record.", "limits": "limits.", "lifecycle": "lifecycle.", "step": "steps[].", "rule": "egress[].", "http": "egress[].http.", "secret": "secrets.NAME.",
 }
 
 // projectKeys returns the paths of the keys that custody.yaml can have, such as record.files.hash_over.
 func projectKeys(t *testing.T) (paths []string) {
 	t.Helper()
-	for _, name := range []string{"shape", "egress", "secret"} {
+	for _, name := range []string{"shape", "lifecycle", "egress", "secret"} {
 		file, err := parser.ParseFile(token.NewFileSet(), root+"/project/"+name+".go", nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/state/lifecycle"
 )
 
 // Version is the only supported version of the file.
@@ -43,7 +44,9 @@ type File struct {
 	Anomaly Action
 	Record  Record
 	Limits  Limits
-	Steps   []Step
+	// Lifecycle is when sandboxes that programs have created are paused, archived and deleted.
+	Lifecycle lifecycle.Policy
+	Steps     []Step
 }
 
 // Secret defines the source of a value and how a step gets it.
@@ -139,7 +142,8 @@ func Default() File {
 			Files:  Files{HashOver: 0, ReadOver: 8 << 20},
 			Output: 64 << 20,
 		},
-		Limits: Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute, Silence: 30 * time.Second},
+		Limits:    Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute, Silence: 30 * time.Second},
+		Lifecycle: lifecycle.Default(),
 	}
 }
 

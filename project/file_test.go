@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/state/lifecycle"
 )
 
 const sample = `
@@ -38,6 +39,7 @@ secrets:
 anomaly: end
 record: {mode: degrade, files: {hash_over: 4KiB, read_over: -1}, output: 1MiB}
 limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m, llm_tokens: 5000, disk_rate: 50MiB, network_rate: 64KiB, silence: 1m, idle: 10m}
+lifecycle: {pause: 5m, archive: 7d, delete: 30d, keep: 60d12h}
 steps:
   - {name: setup, run: "pip install -r requirements.txt"}
   - name: agent
@@ -85,9 +87,10 @@ func TestParseSample(t *testing.T) {
 			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}, Line: 18, Column: 3},
 			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN", File: "git/token"}, Hosts: []netpolicy.Pattern{pattern(t, "github.com")}, Line: 19, Column: 3},
 		},
-		Anomaly: End,
-		Record:  Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
-		Limits:  Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000, DiskRate: 50 << 20, NetworkRate: 64 << 10, Silence: time.Minute, Idle: 10 * time.Minute},
+		Anomaly:   End,
+		Record:    Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
+		Limits:    Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000, DiskRate: 50 << 20, NetworkRate: 64 << 10, Silence: time.Minute, Idle: 10 * time.Minute},
+		Lifecycle: lifecycle.Policy{Pause: 5 * time.Minute, Archive: 7 * 24 * time.Hour, Delete: 30 * 24 * time.Hour, Keep: (60*24 + 12) * time.Hour},
 		Steps: []Step{
 			{Name: "setup", Run: "pip install -r requirements.txt"},
 			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src", Time: time.Hour},
@@ -131,7 +134,7 @@ func TestErrors(t *testing.T) {
 		{"version text", "version: \"1\"\n", "write version: 1, the only one"},
 		{"typo", v + "limits:\n  cpus: 1\n  memroy: 1GiB\n", `c.yaml:4:3: unknown key "memroy" in limits; did you mean "memory"?`},
 		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
-		{"unknown", v + "network: on\n", "known keys are anomaly, egress, env, isolation, limits, project, record, resolvers, secrets, steps, template, version"},
+		{"unknown", v + "network: on\n", "known keys are anomaly, egress, env, isolation, lifecycle, limits, project, record, resolvers, secrets, steps, template, version"},
 		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
 		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document starts here"},
 		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},
@@ -206,6 +209,18 @@ func TestErrors(t *testing.T) {
 		{"reserved variable", v + "secrets: {a: {from: \"env:A\", deliver: {env: CUSTODY_RUN}}}\n", "Custody's own"},
 		{"anomaly", v + "anomaly: panic\n", "give revoke or freeze or end"},
 		{"tokens", v + "limits: {llm_tokens: 0}\n", "llm_tokens is 0"},
+		{"lifecycle", v + "lifecycle: {stop: 5m}\n", `unknown key "stop" in lifecycle`},
+		{"pause", v + "lifecycle: {pause: 9s}\n", `c.yaml:2:20: pause is "9s"; give 10s to 366d`},
+		{"pause unit", v + "lifecycle: {pause: 5}\n", "write 30m, 12h or 7d, or never"},
+		{"archive", v + "lifecycle: {archive: 59s}\n", "give 1m0s to 366d"},
+		{"archive days", v + "lifecycle: {archive: d}\n", "write 30m, 12h or 7d"},
+		{"archive twice", v + "lifecycle: {archive: 7d1d}\n", "write 30m, 12h or 7d"},
+		{"archive minus", v + "lifecycle: {archive: 7d-1h}\n", "write 30m, 12h or 7d"},
+		{"archive overflow", v + "lifecycle: {archive: 99999999999d}\n", "write 30m, 12h or 7d"},
+		{"archive after delete", v + "lifecycle: {delete: 7d, archive: 7d}\n", `c.yaml:2:34: archive is "7d", and the deletion is no later; give less than 7d`},
+		{"archive after the default", v + "lifecycle: {archive: 31d}\n", "give less than 30d"},
+		{"keep", v + "lifecycle: {keep: 367d}\n", "give 1m0s to 366d"},
+		{"keep never", v + "lifecycle: {keep: never}\n", `keep must be a duration with a unit, not "never"; write 30m, 12h or 7d`},
 		{"redact", v + "egress: [{allow: a.com, http: {redact: 1}}]\n", "redact must be true or false"},
 		{"env", v + "secrets: {a: {from: \"env:A\", deliver: {env: \"A B\"}}}\n", "variable's name"},
 		{"file", v + "secrets: {a: {from: \"env:A\", deliver: {file: ../b}}}\n", "without a leading"},

@@ -12,7 +12,7 @@ import (
 )
 
 // Narrow parses the contents of a file that may ask for at most what f, the file of a registered project, asks for. What
-// it leaves out of template, isolation, resolvers, anomaly, record and limits is as in f, and f's secrets without a
+// it leaves out of template, isolation, resolvers, anomaly, record, limits and lifecycle is as in f, and f's secrets without a
 // delivery are masked in its runs too. beyond lists what exceeds f, each with its place in the file and what f allows;
 // name is the file's in it and in errors.
 func (f *File) Narrow(name string, b []byte) (narrow File, beyond []string, err error) {
@@ -74,6 +74,7 @@ func (c *comparison) all() error {
 	c.key(len(file.Resolvers) > 0 || len(base.Resolvers) == 0, "resolvers", "none, which asks those of the host", listed(base.Resolvers))
 	c.record(base.Record, file.Record)
 	c.limits(base.Limits, file.Limits)
+	c.lifecycle(base.Lifecycle, file.Lifecycle)
 	for _, name := range slices.Sorted(maps.Keys(file.Secrets)) {
 		c.secret(name)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/state/lifecycle"
 )
 
 // registered is the base of the tests: every bound that a project can have.
@@ -28,6 +29,7 @@ secrets:
   hidden: {from: "env:HIDDEN"}
 record: {mode: strict, output: 1MiB, files: {hash_over: 1KiB, read_over: 1MiB}}
 limits: {cpus: 2, memory: 1GiB, disk: 1GiB, pids: 100, time: 5m, llm_tokens: 1000, disk_rate: 1MiB, idle: 10m}
+lifecycle: {pause: 5m, delete: 7d, keep: 30d}
 env: {A: b}
 steps: [{name: s, run: "true"}]
 `
@@ -62,6 +64,13 @@ func TestNarrow(t *testing.T) {
 		"a shorter silence": {"limits: {silence: 10s}", ""},
 		"a longer silence":  {"limits: {silence: 1m}", "narrow.yaml:2:10: limits.silence: 1m0s; the project allows at most 30s"},
 		"a shorter idle":    {"limits: {idle: 5m}", ""},
+		"another pause":     {"lifecycle: {pause: 1h}", ""},
+		"no pause":          {"lifecycle: {pause: never, delete: 1d, keep: 1d12h}", ""},
+		"a short deletion":  {"lifecycle: {delete: 1h}", ""},
+		"an archive":        {"lifecycle: {archive: 1d}", "narrow.yaml:2:13: lifecycle.archive: 1d; the project allows no archive"},
+		"a later deletion":  {"lifecycle: {delete: 7d1s}", "narrow.yaml:2:13: lifecycle.delete: 7d1s; the project allows at most 7d"},
+		"no deletion":       {"lifecycle: {delete: never}", "narrow.yaml:2:13: lifecycle.delete: never; the project allows at most 7d"},
+		"kept longer":       {"lifecycle: {keep: 31d}", "narrow.yaml:2:13: lifecycle.keep: 31d; the project allows at most 30d"},
 		"a longer idle":     {"limits: {idle: 11m}", "narrow.yaml:2:10: limits.idle: 11m0s; the project allows at most 10m0s"},
 		"a new limit":       {"limits: {network_rate: 2MiB}", ""},
 		"one resolver":      {`resolvers: ["udp://192.0.2.2"]`, ""},
@@ -164,10 +173,11 @@ func TestNarrowComplete(t *testing.T) {
 		}
 	}
 	for of, want := range map[reflect.Type]string{
-		reflect.TypeFor[Record](): "Mode Files Output",
-		reflect.TypeFor[Files]():  "HashOver ReadOver",
-		reflect.TypeFor[Secret](): "From Deliver Hosts Line Column",
-		reflect.TypeFor[File]():   "SHA256 Version Project Template Isolation Egress Resolvers Secrets Env Anomaly Record Limits Steps",
+		reflect.TypeFor[Record]():           "Mode Files Output",
+		reflect.TypeFor[Files]():            "HashOver ReadOver",
+		reflect.TypeFor[Secret]():           "From Deliver Hosts Line Column",
+		reflect.TypeFor[File]():             "SHA256 Version Project Template Isolation Egress Resolvers Secrets Env Anomaly Record Limits Lifecycle Steps",
+		reflect.TypeFor[lifecycle.Policy](): "Pause Archive Delete Keep",
 		// Narrows of package netpolicy compares these.
 		reflect.TypeFor[netpolicy.Rule](): "Pattern Ports Mode HTTP Addresses Credential Line Column",
 		reflect.TypeFor[netpolicy.HTTP](): "Methods Paths Redact",

@@ -64,8 +64,9 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"anomaly": func(n ast.Node) error {
 			return d.checked(n, "anomaly", (*string)(&f.Anomaly), oneOf(string(Revoke), string(Freeze), string(End)))
 		},
-		"record": func(n ast.Node) error { return d.record(&f.Record, n) },
-		"limits": func(n ast.Node) error { return d.limits(&f.Limits, n) },
+		"record":    func(n ast.Node) error { return d.record(&f.Record, n) },
+		"limits":    func(n ast.Node) error { return d.limits(&f.Limits, n) },
+		"lifecycle": func(n ast.Node) error { return d.lifecycle(&f.Lifecycle, n) },
 		"steps": func(n ast.Node) error {
 			return d.items(n, "steps", func(n ast.Node) error { return d.step(f, n) })
 		},
