@@ -109,7 +109,7 @@ func BenchmarkCopyToMemory(b *testing.B) {
 
 // BenchmarkList10000 lists 10,000 paused sandboxes, and BenchmarkSweep10000 sweeps them when none has expired.
 func BenchmarkList10000(b *testing.B) {
-	s := many(b)
+	s, _ := many(b)
 	for b.Loop() {
 		list, err := s.List(b.Context(), "acme")
 		if err != nil || len(list) != 10000 {
@@ -119,14 +119,83 @@ func BenchmarkList10000(b *testing.B) {
 }
 
 func BenchmarkSweep10000(b *testing.B) {
-	s := many(b)
+	s, _ := many(b)
 	for b.Loop() {
 		must(b, s.Sweep(b.Context()))
 	}
 }
 
+// BenchmarkStat10000 is the reference: it lists the directory, and asks for the size of each file.
+func BenchmarkStat10000(b *testing.B) {
+	_, p := many(b)
+	for b.Loop() {
+		entries, err := os.ReadDir(p.dir)
+		must(b, err)
+		for _, e := range entries {
+			_, err := e.Info()
+			must(b, err)
+		}
+	}
+}
+
+// BenchmarkSweepExpired sweeps 10,000 paused sandboxes, of which 100 have expired, and makes those again.
+func BenchmarkSweepExpired(b *testing.B) {
+	s, p := many(b)
+	text, err := os.ReadFile(filepath.Join(p.dir, "r-00000.snapshot"))
+	must(b, err)
+	old := bytes.ReplaceAll(text, []byte(`"expires":"2026`), []byte(`"expires":"2025`))
+	for b.Loop() {
+		b.StopTimer()
+		for i := range 100 {
+			run := fmt.Sprintf("r-%05d", i*100)
+			must(b, os.WriteFile(filepath.Join(p.dir, run+".snapshot"), bytes.Replace(old, []byte("r-00000"), []byte(run), 1), 0o600))
+		}
+		b.StartTimer()
+		must(b, s.Sweep(b.Context()))
+	}
+	b.StopTimer()
+	if list, err := s.List(b.Context(), "acme"); err != nil || len(list) != 9900 {
+		b.Errorf("%d are left, %v", len(list), err)
+	}
+}
+
+// BenchmarkExport exports the memory of BenchmarkPause, with the pages of its base, and BenchmarkImport imports it on another host.
+func BenchmarkExport(b *testing.B) {
+	s, k, base := exportable(b)
+	for b.Loop() {
+		b.ReportMetric(float64(exportTo(b, s, k, base, io.Discard).Size)/(1<<20), "MiB")
+	}
+}
+
+func BenchmarkImport(b *testing.B) {
+	s, k, base := exportable(b)
+	var content bytes.Buffer
+	exportTo(b, s, k, base, &content)
+	other := newPlace(b).open(b)
+	for b.Loop() {
+		_, err := other.Import(b.Context(), bytes.NewReader(content.Bytes()), int64(content.Len()), archived(), k, binding.Host)
+		must(b, err)
+	}
+}
+
+func exportable(b *testing.B) (*state.Store, state.SharedKeyFile, *os.File) {
+	memory, base := benchImages(b)
+	s := newPlace(b).open(b)
+	pause(b, s, memory, base)
+	return s, shared(b), base
+}
+
+func exportTo(b *testing.B, s *state.Store, k state.Wrapper, base *os.File, w io.Writer) state.Info {
+	snap, err := s.Claim(b.Context(), binding)
+	must(b, err)
+	info, err := snap.Export(b.Context(), w, state.Elsewhere{Host: "archive", Keys: k}, map[string]*os.File{"memory": base})
+	must(b, err)
+	must(b, snap.Release())
+	return info
+}
+
 // many makes a store of 10,000 snapshots. Their files are copies with another run in the manifest, which List does not authenticate.
-func many(b *testing.B) *state.Store {
+func many(b *testing.B) (*state.Store, *place) {
 	p := newPlace(b)
 	p.config.Budget = 1 << 40
 	s := p.open(b)
@@ -137,5 +206,5 @@ func many(b *testing.B) *state.Store {
 		run := fmt.Sprintf("r-%05d", i)
 		must(b, os.WriteFile(filepath.Join(p.dir, run+".snapshot"), bytes.Replace(text, []byte("r-00000"), []byte(run), 1), 0o600))
 	}
-	return s
+	return s, p
 }
