@@ -38,6 +38,7 @@ const (
 	BoundTemplate Bound = "template"
 	BoundBase     Bound = "base"
 	BoundPolicy   Bound = "policy"
+	BoundGroup    Bound = "group of hosts" // Binding.Host of an export
 )
 
 // BoundError is a snapshot that belongs to something else than what it is to be opened for. It does not contain the
@@ -61,6 +62,8 @@ func (e *BoundError) Hint() string {
 	switch e.What {
 	case BoundHost:
 		return "resume it on the host that paused it"
+	case BoundGroup:
+		return "resume it on a host of the group that archived it, with the same machine monitor"
 	case BoundTier:
 		return "resume it with the tier that it was paused with"
 	case BoundTemplate, BoundBase:

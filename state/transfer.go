@@ -14,7 +14,9 @@ import (
 
 // Elsewhere is where an exported snapshot can be imported.
 type Elsewhere struct {
-	Host    string    // Binding.Host of the export: a name of the hosts that have the key
+	// Host is the Binding.Host of the export: the name of a group of hosts. It includes what must be equal on them and Binding does not have, such as the version of the
+	// machine monitor.
+	Host    string
 	Keys    Wrapper   // encrypts the export
 	Expires time.Time // zero: when the snapshot expires
 }
@@ -185,6 +187,9 @@ func (s *Store) openExport(ctx context.Context, r io.Reader, size int64, want Bi
 	if h, err = readHeader(f); err == nil {
 		want.Base = NoBase
 		err = h.compare(want)
+		if b := (*BoundError)(nil); errors.As(err, &b) && b.What == BoundHost {
+			b.What = BoundGroup
+		}
 	}
 	if err == nil && s.expired(h.info(size)) {
 		err = ErrExpired

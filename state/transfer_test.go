@@ -131,7 +131,7 @@ func TestImportChecks(t *testing.T) {
 		{name: "tenant", want: bound(func(b *state.Binding) { b.Tenant = "x" }), what: state.BoundTenant},
 		{name: "run", want: bound(func(b *state.Binding) { b.Run = "r-1" }), what: state.BoundRun},
 		{name: "project", want: bound(func(b *state.Binding) { b.Project = "x" }), what: state.BoundProject},
-		{name: "host", want: bound(func(b *state.Binding) { b.Host = "x" }), what: state.BoundHost},
+		{name: "host", want: bound(func(b *state.Binding) { b.Host = "x" }), what: state.BoundGroup},
 		{name: "tier", want: bound(func(b *state.Binding) { b.Tier = "x" }), what: state.BoundTier},
 		{name: "template", want: bound(func(b *state.Binding) { b.Template = "x" }), what: state.BoundTemplate},
 		{name: "policy", want: bound(func(b *state.Binding) { b.Policy = "x" }), what: state.BoundPolicy},

@@ -16,7 +16,7 @@ import (
 // Config is how an Archive works.
 type Config struct {
 	Keys state.Wrapper // of all hosts that use the archive, such as a state.SharedKeyFile
-	// Group is the name of these hosts: what is archived for one group is not fetched for another.
+	// Group is the name of these hosts: what is archived for one group is not fetched for another. See also For.
 	Group string
 	// Abandoned is how old an unfinished upload is when Open takes it for that of a dead process. 0: a day.
 	Abandoned time.Duration
@@ -45,6 +45,14 @@ func Open(ctx context.Context, o Objects, c Config) (*Archive, error) {
 		return nil, fmt.Errorf("archive of paused sandboxes: remove what was left: %w", err)
 	}
 	return a, nil
+}
+
+// For returns the archive for another group. A host is in several if its machines have different monitors: the state of a machine can be loaded by the same version only, so a
+// group's name includes it.
+func (a *Archive) For(group string) *Archive {
+	c := a.config
+	c.Group = group
+	return &Archive{a.objects, c}
 }
 
 // Receipt states what was archived.
@@ -213,6 +221,27 @@ func (a *Archive) Delete(ctx context.Context, tenant, run string) error {
 		return fmt.Errorf("delete the archived state of run %s: %w", run, err)
 	}
 	return nil
+}
+
+// Sweep removes the archived snapshots of a tenant that have expired, and returns them. It reads the beginning of each. What is damaged stays.
+func (a *Archive) Sweep(ctx context.Context, tenant string) (removed []Item, err error) {
+	list, err := a.List(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, i := range list {
+		info, err := a.Stat(ctx, tenant, i.Run)
+		if err == nil && !a.config.Now().Before(info.Expires) {
+			if err = a.Delete(ctx, tenant, i.Run); err == nil {
+				removed = append(removed, i)
+			}
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, state.ErrAltered) {
+			errs = append(errs, err)
+		}
+	}
+	return removed, errors.Join(errs...)
 }
 
 // Erasure is what Erase did.

@@ -224,7 +224,8 @@ func TestFetchChecks(t *testing.T) {
 		"tier":     {a, want(func(b *state.Binding) { b.Tier = "x" }), state.BoundTier, nil},
 		"template": {a, want(func(b *state.Binding) { b.Template = "x" }), state.BoundTemplate, nil},
 		"policy":   {a, want(func(b *state.Binding) { b.Policy = "x" }), state.BoundPolicy, nil},
-		"group":    {another, binding, state.BoundHost, nil},
+		"group":    {another, binding, state.BoundGroup, nil},
+		"monitor":  {a.For("eu, qemu 8"), binding, state.BoundGroup, nil},
 		"key":      {open(t, d, key(t)), binding, "", state.ErrNoKey},
 		"run":      {a, want(func(b *state.Binding) { b.Run = "r-1" }), "", archive.ErrNotFound},
 	} {
@@ -263,6 +264,32 @@ func TestReplace(t *testing.T) {
 		must(t, err)
 		if _, d := two.resume(t); d != "latest" {
 			t.Errorf("the device has %q", d)
+		}
+	})
+}
+
+// TestSweep: what has expired is removed, and nothing else.
+func TestSweep(t *testing.T) {
+	storages(t, func(t *testing.T, o archive.Objects) {
+		now := time.Now()
+		a, err := archive.Open(t.Context(), o, archive.Config{Keys: key(t), Group: "eu", Now: func() time.Time { return now }})
+		must(t, err)
+		one := newHost(t, "host-1")
+		_, err = one.archive(t, a, one.pause(t, "text")) // expires in an hour
+		must(t, err)
+		must(t, o.Put(t.Context(), "tenant-acme/r-1.snapshot", strings.NewReader("damaged")))
+		for _, c := range []struct {
+			after   time.Duration
+			removed int
+		}{{59 * time.Minute, 0}, {2 * time.Minute, 1}, {time.Hour, 0}} {
+			now = now.Add(c.after)
+			removed, err := a.Sweep(t.Context(), "acme")
+			if err != nil || len(removed) != c.removed {
+				t.Errorf("after %v more: %+v, %v", c.after, removed, err)
+			}
+		}
+		if items, err := a.List(t.Context(), "acme"); err != nil || len(items) != 1 || items[0].Run != "r-1" {
+			t.Errorf("%+v, %v", items, err)
 		}
 	})
 }
