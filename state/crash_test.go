@@ -223,4 +223,14 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	put(t, s, of("r-2"), "text")
+
+	k, from := shared(t), newPlace(t).open(t)
+	put(t, from, state.Meta{Binding: binding}, string(incompressible(1))+string(incompressible(2))+string(incompressible(3)))
+	content := export(t, from, k, nil)
+	if _, err := s.Import(t.Context(), bytes.NewReader(content), int64(len(content)), archived(), k, "host-1"); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "free some") {
+		t.Errorf("an import on a full disk: %v", err)
+	}
+	if got := p.names(t); len(got) != 2 {
+		t.Errorf("an import on a full disk leaves %q", got)
+	}
 }

@@ -171,7 +171,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, size int64, want Bindin
 		err = h.check()
 	}
 	if err != nil {
-		return Info{}, fmt.Errorf("import run %s: %w", want.Run, err)
+		return Info{}, explain("import", want.Run, err)
 	}
 	return s.store(ctx, h.manifest, c)
 }

@@ -61,10 +61,14 @@ func (w *Writer) keep(err error) error {
 }
 
 func (w *Writer) explain(err error) error {
+	return explain(w.what, w.manifest.Run, err)
+}
+
+func explain(what, run string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("the disk is full: free some of it, or delete paused sandboxes: %s run %s: %w", w.what, w.manifest.Run, err)
+		return fmt.Errorf("the disk is full: free some of it, or delete paused sandboxes: %s run %s: %w", what, run, err)
 	}
-	return fmt.Errorf("%s run %s: %w", w.what, w.manifest.Run, err)
+	return fmt.Errorf("%s run %s: %w", what, run, err)
 }
 
 // remove removes the temporary file. w.mu is locked.

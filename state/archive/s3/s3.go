@@ -49,6 +49,9 @@ var _ archive.Objects = (*Bucket)(nil)
 
 // New returns a Bucket, which connects when it is used.
 func New(o Options) (*Bucket, error) {
+	if o.Bucket == "" || o.Access != "" && o.Secret == nil {
+		return nil, errors.New("an archive in S3 needs a bucket, and with a key ID its secret")
+	}
 	if o.Stall == 0 {
 		o.Stall = 2 * time.Minute
 	}
