@@ -104,7 +104,7 @@ func (s *Sandbox) bequeath(fork *Sandbox) error {
 // inherit adds a copy of a process that is suspended.
 func (s *Sandbox) inherit(p *Process) {
 	own := newProcess(s, p.Command)
-	own.Name, own.Started = p.Name, p.Started
+	own.Name, own.Started, own.begun = p.Name, p.Started, p.begun
 	for name, o := range p.outputs {
 		own.outputs[name].start = o.length()
 	}

@@ -37,22 +37,39 @@ func (r *rested) resume() *run.Resume {
 	return from
 }
 
-// Pause stores the state of a live sandbox and ends its machine. It returns when the record of its run is closed. After an error the sandbox continues,
-// unless it has ended.
+// Pause stores the state of a sandbox and ends its machine. It returns when the record of its run is closed. If the sandbox is about to start,
+// Pause waits for that. After an error the sandbox continues, unless it has ended.
 func (s *Sandbox) Pause(ctx context.Context) error {
-	s.mu.Lock()
-	start, state := s.start, s.state
-	s.mu.Unlock()
-	switch state {
-	case Paused:
-		return nil
-	case Live:
-	default:
-		return conflict("the sandbox %s is %s: only a live one can be paused", s.ID, state)
+	for {
+		s.mu.Lock()
+		start, former, state, begun := s.start, s.start.former, s.state, s.start.begun
+		s.mu.Unlock()
+		switch {
+		case state == Paused && !begun:
+			return nil
+		case state == Live:
+			return s.pauseStart(ctx, start)
+		case state == Queued, state == Starting, state == Paused:
+			if err := s.Ready(ctx); err != nil {
+				return err
+			}
+		case state == Pausing:
+			if err := s.await(ctx, former); err != nil {
+				return err
+			}
+		default:
+			return conflict("the sandbox %s is %s: only a live one can be paused", s.ID, state)
+		}
 	}
+}
+
+// pauseStart pauses the sandbox, which is live since that start.
+func (s *Sandbox) pauseStart(ctx context.Context, start *start) error {
 	answer := make(chan error, 1)
 	select {
 	case s.pauses <- answer:
+	case <-start.over: // another one has paused it
+		return nil
 	case <-s.gone:
 		return s.endError()
 	case <-ctx.Done():
@@ -90,6 +107,7 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 	s.mu.Lock()
 	former := s.start
 	s.state, s.start = Pausing, newStart()
+	s.start.former = former
 	live := s.livingProcesses()
 	s.mu.Unlock()
 	for _, p := range live {
@@ -202,7 +220,7 @@ func (p *Process) attach(ctx context.Context, in run.Pausing) error {
 		p.outputs[name].hurry(false)
 	}
 	return p.connect(func(stdin, stdout, stderr *os.File) (err error) {
-		p.process, err = in.Attach(ctx, p.Name, p.Command, offsets, stdin, stdout, stderr)
+		p.process, err = in.Attach(ctx, p.Name, p.Command, p.begun, offsets, stdin, stdout, stderr)
 		return err
 	})
 }
@@ -248,7 +266,7 @@ func (s *Sandbox) rests() bool {
 	if s.rested == nil || s.rested.fork || s.ctx.Err() != nil {
 		return false
 	}
-	s.state, s.place = Paused, nil
+	s.state, s.place, s.start.former = Paused, nil, nil
 	s.idle.Stop()
 	return true
 }

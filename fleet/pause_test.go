@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -188,5 +189,40 @@ func TestFork(t *testing.T) {
 	}
 	if len(hosts) != 3 {
 		t.Errorf("host names and machine IDs: %v", hosts)
+	}
+}
+
+// TestPauseWhileStarting: processes that are started while the sandbox is paused and continues run once, and none is lost.
+func TestPauseWhileStarting(t *testing.T) {
+	r := newVMRig(t, fleet.Config{})
+	s := r.create(fleet.Request{})
+	check(t, s.Ready(t.Context()))
+	const n, rounds = 40, 4
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		for i := range n {
+			p, err := s.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", fmt.Sprintf("echo %d >> /root/started; echo done", i)}}, false)
+			if err != nil {
+				t.Errorf("start %d: %v", i, err)
+				continue
+			}
+			if exit, _, err := p.Exit(); err != nil || exit.Code != 0 {
+				t.Errorf("process %d ends with %+v, %v", i, exit, err)
+			}
+			if got := read(t, p, "stdout"); got != "done\n" {
+				t.Errorf("process %d prints %q", i, got)
+			}
+		}
+	})
+	for range rounds {
+		check(t, s.Pause(t.Context()))
+		check(t, s.Ready(t.Context())) // those that wait for a process do not wake the sandbox
+	}
+	starting.Wait()
+	if got := r.sh(s, "wc -l < /root/started"); got != fmt.Sprintln(n) {
+		t.Errorf("%s processes have run, in place of %d", got, n)
+	}
+	if runs := s.Info().Runs; len(runs) < 2 {
+		t.Errorf("its runs: %q", runs)
 	}
 }

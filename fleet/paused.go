@@ -37,6 +37,7 @@ type pausedProcess struct {
 	Command     run.Command
 	Offsets     map[string]int64 // of the ends of its outputs
 	InputClosed bool
+	Begun       bool       // see Process
 	Ended       *time.Time // nil: it continues
 	Exit        channel.Exit
 	Error       string // why it ended; empty: by itself
@@ -119,7 +120,7 @@ func (k pausedDir) all() (list []pausedSandbox, err error) {
 func (s *Sandbox) keep(r rested) error {
 	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Rested: r}
 	for _, p := range s.order {
-		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed()}
+		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed(), Begun: p.begun}
 		for name, o := range p.outputs {
 			one.Offsets[name] = o.length()
 		}
@@ -176,7 +177,7 @@ func (f *Fleet) revive(k pausedSandbox) {
 	s.expiry.Reset(time.Until(s.expires))
 	for _, one := range k.Processes {
 		p := newProcess(s, one.Command)
-		p.Name, p.Started = one.Name, one.Started
+		p.Name, p.Started, p.begun = one.Name, one.Started, one.Begun
 		for name, o := range p.outputs {
 			o.start = one.Offsets[name]
 		}

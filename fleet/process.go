@@ -31,6 +31,7 @@ type Process struct {
 	process *run.Process
 	stdin   *input
 	outputs map[string]*Output // by stream: stdout and stderr, or tty
+	begun   bool               // false if it was suspended before it started; set by follow, and read while nothing follows
 	done    chan struct{}      // closed when the fields below are set
 
 	exit  channel.Exit
@@ -112,7 +113,7 @@ func (s *Sandbox) launch(ctx context.Context, c run.Command, withInput bool) (*P
 }
 
 func newProcess(s *Sandbox, c run.Command) *Process {
-	p := &Process{Command: c, Started: time.Now().UTC(), sandbox: s, stdin: &input{}, outputs: map[string]*Output{}, done: make(chan struct{})}
+	p := &Process{Command: c, Started: time.Now().UTC(), sandbox: s, begun: true, stdin: &input{}, outputs: map[string]*Output{}, done: make(chan struct{})}
 	for _, name := range p.streams() {
 		p.outputs[name] = newOutput(s.ctx.Done())
 	}
@@ -176,6 +177,7 @@ func (p *Process) follow(reads []*os.File) {
 	all.Wait()
 	exit, err := p.process.Exit()
 	if errors.Is(err, run.ErrPaused) {
+		p.begun = !errors.Is(err, run.ErrNotBegun)
 		return
 	}
 	p.end(exit, err)

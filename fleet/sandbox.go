@@ -88,6 +88,7 @@ type start struct {
 	done   chan struct{} // closed when the sandbox is live, or the start has failed
 	err    error         // why it has failed; set before done is closed
 	over   chan struct{} // closed when the run has ended
+	former *start        // whose run was paused; nil for the first
 }
 
 func newStart() *start {

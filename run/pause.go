@@ -13,6 +13,9 @@ import (
 // ErrPaused means that a live run has ended because its sandbox was paused: its processes continue in another run.
 var ErrPaused = sandbox.ErrSuspended
 
+// ErrNotBegun is an ErrPaused of a process that has not started.
+var ErrNotBegun = sandbox.ErrNotBegun
+
 // ErrNotPaused means that a sandbox could not be paused and continues.
 var ErrNotPaused = sandbox.ErrNotSuspended
 
@@ -60,15 +63,15 @@ func (p Pausing) Paused() { p.Live.session.Paused() }
 // Processes returns the number of processes that the run has had, those before it included.
 func (p Pausing) Processes() int64 { return p.Live.count.Load() }
 
-// Attach continues the process with this name, which Command started, with these offsets of its outputs. What Start says about the
-// files and errors holds.
-func (p Pausing) Attach(ctx context.Context, name string, c Command, offsets [2]int64, stdin, stdout, stderr *os.File) (*Process, error) {
+// Attach continues the process with this name, which Command started, with these offsets of its outputs, or starts it if it has not
+// begun. What Start says about the files and errors holds.
+func (p Pausing) Attach(ctx context.Context, name string, c Command, begun bool, offsets [2]int64, stdin, stdout, stderr *os.File) (*Process, error) {
 	l := p.Live
 	w, err := l.process(name, c)
 	if err != nil {
 		return nil, &CommandError{err}
 	}
-	w.Attach, w.Offsets = true, offsets
+	w.Attach, w.Offsets = begun, offsets
 	started, err := l.session.Start(ctx, w, stdin, stdout, stderr)
 	if err != nil {
 		return nil, err

@@ -94,6 +94,13 @@ func (s *steps) names() []string {
 	return slices.Sorted(maps.Keys(s.past))
 }
 
+// count returns the number of steps that run.
+func (s *steps) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.live)
+}
+
 func (s *steps) end(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -71,11 +71,13 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 		defer attached()
 	}
 	lease, started, err := s.begin(ctx, st)
+	if err == nil {
+		s.steps.begin(st.Name)
+	}
 	s.turn.Unlock()
 	if err != nil {
 		return channel.Exit{}, err
 	}
-	s.steps.begin(st.Name)
 	limited, cancel := st.limit(ctx)
 	exit, err := s.observedCommand(limited, st, lease, started, attached)
 	cancel()
@@ -142,7 +144,7 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 		s.turn.Lock()
 		if s.suspended.Load() {
 			s.turn.Unlock()
-			return ErrSuspended
+			return ErrNotBegun
 		}
 		if !s.holds.frozen() {
 			return nil

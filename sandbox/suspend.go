@@ -48,7 +48,10 @@ func (p Suspension) Suspend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, suspendTime)
 	defer cancel()
 	guest := s.warm.guest()
-	err := s.credentials.disarm(ctx, "the sandbox is suspended")
+	err := s.begun(ctx)
+	if err == nil {
+		err = s.credentials.disarm(ctx, "the sandbox is suspended")
+	}
 	if err == nil {
 		s.drain(ctx)
 		err = channel.Suspension{Client: guest}.Suspend(ctx, s.running.stopInput)
@@ -68,6 +71,26 @@ func (p Suspension) Suspend(ctx context.Context) error {
 		s.abort(err)
 	}
 	return err
+}
+
+// ErrNotBegun is an ErrSuspended of a Step that did not begin: it is not in the record, and can be repeated in the sandbox that continues.
+var ErrNotBegun = fmt.Errorf("the step has not begun: %w", ErrSuspended)
+
+// begunEvery is how often begun looks.
+const begunEvery = 2 * time.Millisecond
+
+// begun returns when the guest has started the commands of all steps that have begun. The caller holds turn, so that no others begin.
+func (s *Sandbox) begun(ctx context.Context) error {
+	tick := time.NewTicker(begunEvery)
+	defer tick.Stop()
+	for s.steps.count() != len(s.running.all()) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // ErrNotSuspended means that the processes could not be suspended, and run.

@@ -25,7 +25,7 @@ type fault struct {
 var known = map[string]error{
 	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 	"limits.time": sandbox.ErrTimeout, "step time": sandbox.ErrStepTime, "ended": sandbox.ErrEnded,
-	"died": sandbox.ErrVMDied, "silent": sandbox.ErrSilent, "memory": sandbox.ErrHoldsSecret, "suspended": sandbox.ErrSuspended, "not suspended": sandbox.ErrNotSuspended, "not saved": sandbox.ErrNotSaved, "not open": egress.ErrNotOpen,
+	"died": sandbox.ErrVMDied, "silent": sandbox.ErrSilent, "memory": sandbox.ErrHoldsSecret, "suspended": sandbox.ErrSuspended, "not begun": sandbox.ErrNotBegun, "not suspended": sandbox.ErrNotSuspended, "not saved": sandbox.ErrNotSaved, "not open": egress.ErrNotOpen,
 	"aborted": wal.ErrAborted, "no room": wal.ErrNoRoom,
 	"ENOSPC": unix.ENOSPC, "EDQUOT": unix.EDQUOT, "EROFS": unix.EROFS, "EACCES": unix.EACCES, "EPERM": unix.EPERM,
 }
