@@ -5,10 +5,11 @@ Checks a bundle, or the proof of one record, with Python, openssl and nothing of
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
 import base64, binascii, calendar, functools, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
 
+class Found(Exception):  # a finding with its exit status
+    def __init__(self, finding, status): self.finding, self.status = finding, status
+
 def check(ok, finding, status=1):
-    if not ok:
-        print(("DOES NOT HOLD: ", "CANNOT BE JUDGED: ")[status - 1] + finding)
-        sys.exit(status)
+    if not ok: raise Found(finding, status)
 
 # ---- Values: each has one form, and what is written in another one is refused.
 
@@ -368,7 +369,7 @@ LIMITS = {"README.txt": 64 * K, "host.pub": 64 * K, "checkpoint.tsr": 64 * K, "c
           "selection": 64 * K, "attachments": 64 * K, "trailer": 64 * K}
 NUMBERED = {"seg": SEGMENT, "leaves": SEGMENT, "manifest": 64 * K, "erasure": 64 * K, "rotation": 64 * K, "host": 64 * K,
             "tlog-proof": 80 * K, "erasure.tlog-proof": 80 * K, "rotation.tlog-proof": 80 * K,
-            "witnessed": 80 * K, "witnessed.tsr": 64 * K}
+            "witnessed": 80 * K, "witnessed.tsr": 64 * K, "ancestor": (8 << 30) - 1}
 
 FILES, BYTES = 5_000_000, 64 << 30  # of all files of a bundle
 
@@ -451,6 +452,7 @@ class Segments:  # what the records say, over all segments
     def __init__(self, run, erasures):
         self.run, self.erasures, self.last, self.strange, self.seen = run, erasures, 0, None, set()
         self.holes, self.excuses, self.copies, self.gone, self.kinds, self.hidden, self.masked = [], [], [], 0, set(), 0, hashlib.sha256()
+        self.start = None  # the lifecycle of the run's start
     def take(self, m, data, sums):
         leaves = [sums[n:n + 32] for n in range(0, len(sums), 32)]
         check((len(leaves), len(data)) == (m["count"], m["bytes"]) and not len(sums) % 32 and root(leaves).hex() == m["root"], "leaves altered")
@@ -492,6 +494,7 @@ class Segments:  # what the records say, over all segments
             sums["bytes"] = signed(sums["bytes"] + g.get("bytes", 0))
             if r["observer"] == "host" and g["stage"] == "wal": self.excuses.append((g.get("first", 0), g.get("last", 0)))
         if r["kind"] == "copy": self.copies.append(r["copy"])
+        if r["kind"] == "run" and r["lifecycle"]["phase"] == "start": self.start = self.start or r["lifecycle"]
         return None if r["kind"] in KINDS else "seq %d is of a kind that is not known" % seq
 
 def declared(holes, gaps):  # whether each hole lies in a gap
@@ -505,8 +508,45 @@ def early(record):  # the time of a record that cannot be read to its end
     m = re.match(rb'\{"v":-?[0-9]+,"run":"[^"]*","seq":[0-9]+,"time":("[^"]*"),', record)
     return m and {"time": json.loads(m[1])}
 
-def bundle(data, keys, witnesses, quorum, kept, within, roots):
-    (files, end), doubts, places = unpack(data), [], {}
+def bundle(data, *trust):
+    found = single(data, *trust)
+    about, older, doubts = found["about"], found["parent"], found["doubts"]
+    lineage, ended, seen, ancestors = [], False, {found["run"]}, found["ancestors"]
+    while older:  # from the parent to the root ancestor
+        check(older["run"] not in seen, "a run is its own ancestor: " + older["run"])
+        seen.add(older["run"])
+        raw = ancestors.get("%020d.ancestor" % (len(lineage) + 1)) if len(lineage) < GENERATIONS else None
+        lineage.append("%(op)s of %(run)s, last manifest %(manifest)s" % older)
+        if raw is None:
+            lineage[-1] += ", whose record is not here"
+            older = None
+            continue
+        check(ending(raw) == {**older, "op": ""}, "the record of %(run)s is not the one that its child states" % older)
+        del ancestors["%020d.ancestor" % len(lineage)]
+        name, older = older["run"], None
+        try: found = single(raw, *trust)
+        except Found as f:
+            check(f.status == 2, "ancestor %s: %s" % (name, f.finding))
+            found = {"doubts": [f.finding], "parent": None, "about": "", "ancestors": {}}
+        check(not found["ancestors"], "ancestor %s has ancestors of its own" % name)
+        doubts += ["ancestor %s: %s" % (name, d) for d in found["doubts"]]
+        older, ended = found["parent"], bool(found["doubts"]) and not found["parent"]
+    check(ended or not ancestors, "files that belong to nothing: " + ", ".join(ancestors))
+    check(not doubts, "; ".join(doubts), 2)
+    print("HOLDS: " + "; ".join([about] + lineage))
+
+GENERATIONS = 1000
+
+def ending(data):  # what a child states of the run of this bundle
+    files, _ = unpack(data)
+    names = sorted(n for n in files if re.fullmatch("[0-9]{20}[.]manifest", n))
+    check(names, "the record of an ancestor has no manifest")
+    m, _, _ = statement(files[names[-1]], {}, "manifest")
+    check(m["closing"], "the record of an ancestor is not closed")
+    return {"op": "", "run": m["run"], "seq": m["last"], "root": m["root"] or "0" * 64, "manifest": sha(files[names[-1]]).hex()}
+
+def single(data, keys, witnesses, quorum, kept, within, roots):  # a run without its ancestors
+    (files, end), doubts, places, keys = unpack(data), [], {}, dict(keys)
     said, total = files.pop("trailer"), len(files)
     numbers = lambda suffix: sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + suffix, n))
     entries = {}
@@ -629,14 +669,15 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         young = kept_at and place >= kept_size
         check(not young or sealed >= kept_at - SKEW, "an entry of the log is younger than it says")
         check(not young or age is None or age >= kept_at - within * SECOND, "a record in the log is younger than it says")
+    ancestors = {n: files.pop(n) for n in numbers("ancestor")}
     check(files.keys() <= {"README.txt", "checkpoint.tsr"}, "files that belong to nothing: " + ", ".join(files))
     t, by, known = statement(said, keys, "trailer")
     about = t["run"], t["head"], t["files"], t["bytes"], t["sha256"]
     check(about == (run, prev, total, end, sha(data[:end]).hex()), "the bundle is not what its trailer signs")
     if not known: doubts.append("the trailer is not signed by a key which is trusted here")
-    check(not doubts, "; ".join(doubts), 2)
     shown = f", {count - seen.hidden - seen.gone} of {count} records shown, the others withheld" if selected else ""
-    print(f"HOLDS: run {run}, {count} records{shown}, {seen.gone} erased, head {prev}, log of {size} entries, {len(cosigners)} witnesses")
+    text = f"run {run}, {count} records{shown}, {seen.gone} erased, head {prev}, log of {size} entries, {len(cosigners)} witnesses"
+    return {"run": run, "about": text, "parent": (seen.start or {}).get("parent"), "ancestors": ancestors, "doubts": doubts}
 
 def main(file="", *options):
     given = {"--key": [], "--fleet-key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
@@ -660,7 +701,12 @@ def main(file="", *options):
     what(data, keys, witnesses, quorum, since[0], within, roots)
 
 def run():
-    try: main(*sys.argv[1:])
-    except Newer as e: check(False, "malformed: %s is not known" % e)
-    except Exception as e: check(False, "cannot be read: %r" % e, 2 if isinstance(e, (OSError, MemoryError)) else 1)
+    try:
+        main(*sys.argv[1:])
+        return
+    except Found as f: finding, status = f.finding, f.status
+    except Newer as e: finding, status = "malformed: %s is not known" % e, 1
+    except Exception as e: finding, status = "cannot be read: %r" % e, 2 if isinstance(e, (OSError, MemoryError)) else 1
+    print(("DOES NOT HOLD: ", "CANNOT BE JUDGED: ")[status - 1] + finding)
+    sys.exit(status)
 if __name__ == "__main__": run()

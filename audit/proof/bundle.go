@@ -50,6 +50,9 @@ checkpoint. A frame that begins with "CWE1" is a record that was erased; N.erasu
 N.rotation says that the host has a new key, signed by the old one. N.host says whose a key is, signed by the
 root key of a fleet.
 
+N.ancestor is the bundle of another run: 1 is the parent, whose processes this run continues, 2 that one's parent. The
+first record names the parent, with the SHA-256 of its last manifest file.
+
 If there is a file "selection", only some of the records are shown: it says which, by whom and
 when. A frame that begins with "CWH1" is one of the others; all else holds as in a whole bundle.
 Files below report/ are no part of the record. "attachments" is the host's signature over them.
@@ -78,6 +81,8 @@ type BundleOptions struct {
 	Hosts [][]byte
 	// Select selects a part of the record. Nil: all of it.
 	Select *Selection
+	// Ancestors are the run's ancestors, its parent first, at most 1,000. All have the checkpoint of this bundle, if they have a Log.
+	Ancestors []BundledRun
 	// Attachments are files below report/, and About are runs that they describe
 	// in addition to this one.
 	Attachments []statement.Attachment
@@ -96,22 +101,35 @@ type BundleOptions struct {
 // bytes. The error is verdict.ErrLive for a live run, and verdict.ErrPending for one that the checkpoint does not cover yet.
 // WriteBundle verifies nothing.
 func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	e, err := OpenDir(dir)
+	b, err := newBundler(ctx, dir, o)
 	if err != nil {
 		return err
 	}
-	defer e.Close()
-	if e.Live {
-		return fmt.Errorf("bundle %s: %w", dir, verdict.ErrLive)
-	}
-	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: statement.NewWithheld(), places: map[string]uint64{}}
+	defer b.close()
 	if err := b.write(w); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
 	return nil
+}
+
+// newBundler lists the files of a bundle.
+func newBundler(ctx context.Context, dir string, o BundleOptions) (*bundler, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	e, err := OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: statement.NewWithheld(), places: map[string]uint64{}}
+	if err = verdict.ErrLive; !e.Live {
+		err = b.list()
+	}
+	if err != nil {
+		b.close()
+		return nil, fmt.Errorf("bundle %s: %w", dir, err)
+	}
+	return b, nil
 }
 
 // ErrOtherHost is WriteBundle's error if a host selects from another host's run, or attaches files to it.
@@ -127,6 +145,8 @@ func (o BundleOptions) check() error {
 		return errors.New("a bundle needs a key to sign it")
 	case !o.leads(v) && (o.Select != nil || len(o.Attachments) > 0):
 		return ErrOtherHost
+	case len(o.Ancestors) > maxAncestors:
+		return fmt.Errorf("a bundle has at most %d ancestors of a run, not %d", maxAncestors, len(o.Ancestors))
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
 		return errors.New("a selection needs a description and its author")
 	}
@@ -167,23 +187,34 @@ type bundler struct {
 	withheld   statement.Withheld
 	logged     []placed          // manifests in order
 	places     map[string]uint64 // of entries in the log
+	ancestors  []*bundler
 }
 
-// bundled is a file of a bundle. It is made just before it is written.
+// close closes the files.
+func (b *bundler) close() {
+	b.evidence.Close() // it was only read
+	for _, a := range b.ancestors {
+		a.close()
+	}
+}
+
+// bundled is a file of a bundle. It is made just before it is written. The bundle of an ancestor is written directly.
 type bundled struct {
-	name string
-	make func() ([]byte, error)
+	name     string
+	make     func() ([]byte, error)
+	ancestor *bundler
 }
 
 func (b *bundler) add(name string, make func() ([]byte, error)) {
-	b.files = append(b.files, bundled{name, make})
+	b.files = append(b.files, bundled{name: name, make: make})
 }
 
 func (b *bundler) addBytes(name string, data []byte) {
 	b.add(name, func() ([]byte, error) { return data, nil })
 }
 
-func (b *bundler) write(w io.Writer) error {
+// list lists the files, in the order of their names.
+func (b *bundler) list() error {
 	b.addBytes(bundleReadme, []byte(readme))
 	b.addBytes(hostKeyFile, []byte(strings.TrimSpace(b.HostKey)+"\n"))
 	for i, signed := range b.Hosts {
@@ -202,18 +233,23 @@ func (b *bundler) write(w io.Writer) error {
 	}
 	b.addSelection()
 	b.addAttachments()
+	if err := b.addAncestors(); err != nil {
+		return err
+	}
 	slices.SortFunc(b.files, func(x, y bundled) int { return strings.Compare(x.name, y.name) })
+	return nil
+}
+
+// write writes the bundle. Each time it writes the same bytes.
+func (b *bundler) write(w io.Writer) error {
+	b.withheld = statement.NewWithheld()
 	sum := sha256.New()
 	a := archive.NewWriter(io.MultiWriter(w, sum))
 	for _, f := range b.files {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		data, err := f.make()
-		if err == nil {
-			err = a.Add(f.name, int64(len(data)), bytes.NewReader(data))
-		}
-		if err != nil {
+		if err := f.add(a); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
@@ -352,27 +388,6 @@ func (b *bundler) place(entry []byte) (uint64, error) {
 	}
 	b.places[string(entry)] = index
 	return index, nil
-}
-
-// addPast adds the checkpoints that show when the manifests were in the log.
-func (b *bundler) addPast() error {
-	if b.Log == nil || b.Past == nil {
-		return nil
-	}
-	all, err := firstCheckpoints(b.ctx, b.Past, b.logged)
-	if err == nil {
-		err = proveEarlier(b.ctx, b.Log, all, b.checkpoint.Size)
-	}
-	if err != nil {
-		return err
-	}
-	for first, e := range all {
-		b.addBytes(wal.FileName(first, witnessedSuffix), e.marshal())
-		if e.stamp != nil {
-			b.addBytes(wal.FileName(first, witnessedStampSuffix), e.stamp)
-		}
-	}
-	return nil
 }
 
 // prove adds the proof that the checkpoint covers an entry.

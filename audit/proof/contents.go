@@ -24,6 +24,7 @@ type contents struct {
 	copies   copies
 	excuses  []audit.Gap // what the host's log declared lost
 	strange  bool        // a newer version wrote a record: it may declare holes, or list files
+	started  bool        // the run's first start was taken
 }
 
 // check checks all segments, several concurrently, takes their results in order, and then checks the run as a whole.
@@ -99,6 +100,9 @@ func (c *contents) take(m signed, p part) error {
 	}
 	for _, claim := range p.copies {
 		c.copies.take(claim)
+	}
+	if p.start != nil && !c.started {
+		c.started, r.Parent = true, p.start.Parent
 	}
 	if p.strange != nil {
 		c.strange = true

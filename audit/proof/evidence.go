@@ -1,6 +1,8 @@
 package proof
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -8,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/custody-project/custody/audit/proof/archive"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -38,6 +41,10 @@ type Evidence struct {
 	Stamp     []byte
 	Rotations [][]byte
 
+	// Ancestors opens the record of an ancestor of a run from a directory, or returns the statement of that run's deletion;
+	// neither if it is not here. Nil: Verify does not look for ancestors. A bundle has its own.
+	Ancestors func(ctx context.Context, run string) (*Evidence, *statement.Deletion, error)
+
 	bundle bool
 	files  fs.FS
 	close  func() error
@@ -59,6 +66,12 @@ func OpenDir(dir string) (*Evidence, error) {
 
 // Close closes the files.
 func (e *Evidence) Close() error { return e.close() }
+
+// OnClose makes Close call f, too.
+func (e *Evidence) OnClose(f func() error) {
+	first := e.close
+	e.close = func() error { return errors.Join(first(), f()) }
+}
 
 // Raw returns a reader of all bytes of a bundle; nil for a run's directory.
 func (e *Evidence) Raw() io.Reader {

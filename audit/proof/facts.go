@@ -1,11 +1,9 @@
 package proof
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
@@ -35,26 +33,13 @@ func FactsOf(dir string) (statement.Facts, error) {
 	return m.Facts, err
 }
 
-// startFacts reads them from the run's first record.
+// startFacts reads them from the run's start.
 func startFacts(dir string) (statement.Facts, error) {
-	segments, err := wal.Segments(dir)
-	if err != nil || len(segments) == 0 {
+	l, err := startOf(dir)
+	if err != nil || l == nil {
 		return statement.Facts{}, err
 	}
-	for f, err := range wal.ReadSegment(segments[0]) {
-		if err != nil {
-			break // torn: there is no start
-		}
-		var r audit.Record
-		if err := json.Unmarshal(f.Bytes, &r); err != nil {
-			return statement.Facts{}, fmt.Errorf("read facts: seq %d: %w", f.Seq, err)
-		}
-		if r.Kind == audit.KindRun && r.Lifecycle != nil {
-			l := r.Lifecycle
-			return statement.Facts{
-				PolicyDigest: l.PolicyDigest, RulesetDigest: l.RulesetDigest, TemplateDigest: l.TemplateDigest, Tier: l.Tier, Tenant: l.Tenant,
-			}, nil
-		}
-	}
-	return statement.Facts{}, nil
+	return statement.Facts{
+		PolicyDigest: l.PolicyDigest, RulesetDigest: l.RulesetDigest, TemplateDigest: l.TemplateDigest, Tier: l.Tier, Tenant: l.Tenant,
+	}, nil
 }

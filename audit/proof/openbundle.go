@@ -166,7 +166,7 @@ func limit(name string) int64 {
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: statement.MaxNote,
 		statement.ErasureSuffix: statement.MaxNote, statement.RotationSuffix: statement.MaxNote, statement.HostSuffix: statement.MaxNote,
 		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,
-		witnessedSuffix: maxProof, witnessedStampSuffix: maxSmall,
+		witnessedSuffix: maxProof, witnessedStampSuffix: maxSmall, ancestorSuffix: maxAncestor,
 	} {
 		if numbered(name, suffix) {
 			return n

@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/wal"
 )
 
 // Past has the published checkpoints of the host's log. It is not trusted.
@@ -151,4 +152,25 @@ const lastSecond = 253402300799
 func cosignTime(s note.Signature) (time.Time, error) {
 	t, err := cosign.CoSigV1Timestamp(s)
 	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
+}
+
+// addPast adds the checkpoints that show when the manifests were in the log.
+func (b *bundler) addPast() error {
+	if b.Log == nil || b.Past == nil {
+		return nil
+	}
+	all, err := firstCheckpoints(b.ctx, b.Past, b.logged)
+	if err == nil {
+		err = proveEarlier(b.ctx, b.Log, all, b.checkpoint.Size)
+	}
+	if err != nil {
+		return err
+	}
+	for first, e := range all {
+		b.addBytes(wal.FileName(first, witnessedSuffix), e.marshal())
+		if e.stamp != nil {
+			b.addBytes(wal.FileName(first, witnessedStampSuffix), e.stamp)
+		}
+	}
+	return nil
 }

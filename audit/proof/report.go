@@ -42,6 +42,10 @@ type Report struct {
 	// that; nil if the bundle shows all that were not erased.
 	Withheld uint64
 	Selected *statement.Selected
+	// Parent is the run that this one continues, as its first event states it; nil if it began from a template. Lineage is
+	// what was established about that run and its ancestors, if Verify looked for them.
+	Parent   *audit.Parent
+	Lineage  []Ancestor
 	Attached *statement.Attachments // files that are no part of the record; nil if there are none
 	Unknown  []string               // names of fields that this version does not know, at most 16
 }

@@ -30,6 +30,7 @@ type part struct {
 	holes       []hole     // between records of this segment
 	gaps        []gap
 	copies      []copyClaim
+	start       *audit.Lifecycle // of the run, if it is in this segment
 	losses      wal.Losses
 	present     []uint64 // seqs of existing records whose erasure is stated
 	erased      []proven
@@ -149,7 +150,7 @@ func (w *worker) record(p *part, f proven) error {
 	if err := p.losses.Add(f.record); err != nil {
 		return verdict.Broken(verdict.ErrUndecodable, f.seq, p.file, "%v", err)
 	}
-	if h.Kind != audit.KindGap && h.Kind != audit.KindCopy {
+	if h.Kind != audit.KindGap && h.Kind != audit.KindCopy && h.Kind != audit.KindRun {
 		return nil
 	}
 	var r audit.Record
@@ -159,6 +160,10 @@ func (w *worker) record(p *part, f proven) error {
 		p.gaps = append(p.gaps, gap{*r.Gap, h.Observer == audit.Host && r.Gap.Stage == audit.StageWAL})
 	case err == nil && h.Kind == audit.KindCopy && r.Copy != nil:
 		p.copies = append(p.copies, copyClaim{*r.Copy, f.seq, p.file})
+	case err == nil && h.Kind == audit.KindRun && r.Lifecycle != nil:
+		if r.Lifecycle.Phase == audit.PhaseStart && p.start == nil {
+			p.start = r.Lifecycle
+		}
 	default:
 		return verdict.Broken(verdict.ErrUndecodable, f.seq, p.file, "%v", err)
 	}

@@ -15,8 +15,14 @@ import (
 // record against its leaf and root, its form, the seqs, the gaps, the erasures, and the entries of the host's log. A
 // nil error means that it holds from the first record to the closing manifest. Any error is a *verdict.Verdict, or ctx's.
 // Verify returns a finding that leaves the question open only if there is no other.
-func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
+//
+// It verifies the records of the run's ancestors in the same way, as far as they are in the evidence.
+func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) { return verify(ctx, e, t, false) }
+
+// verify is Verify, except that it does not follow the parent of an ancestor.
+func verify(ctx context.Context, e *Evidence, t Trust, ancestor bool) (Report, error) {
 	v := newVerifier(e, t)
+	l := lineage{v: v, flat: ancestor}
 	b := bundleCheck{v: v}
 	if e.bundle {
 		b.whole = hashAll(ctx, e.raw, e.trailer)
@@ -24,7 +30,7 @@ func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	}
 	c := contents{v: v, withheld: statement.NewWithheld()}
 	for _, step := range []func(context.Context) error{
-		v.keys, v.chain, v.stated, c.check, b.strays, c.copied, b.attached, v.published, b.trailed,
+		v.keys, v.chain, v.stated, c.check, b.strays, c.copied, b.attached, v.published, l.check, b.trailed,
 	} {
 		if err := step(ctx); err != nil {
 			return v.report, err

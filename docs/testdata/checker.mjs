@@ -944,7 +944,8 @@ var numbered = {
   "erasure.tlog-proof": 80 * kib,
   "rotation.tlog-proof": 80 * kib,
   witnessed: 80 * kib,
-  "witnessed.tsr": 64 * kib
+  "witnessed.tsr": 64 * kib,
+  ancestor: 2 ** 33 - 1
 };
 function limit(name2) {
   const found = /^([0-9]{20})\.(.+)$/.exec(name2);
@@ -1121,6 +1122,56 @@ function check(ok, finding, status = 1) {
   if (!ok) throw new Finding(finding, status);
 }
 
+// src/proof/lineage.ts
+var generations = 1e3;
+async function follow(from, one) {
+  const lines = [];
+  const left = new Map(from.ancestors);
+  const seen = /* @__PURE__ */ new Set([from.run]);
+  let doubt = from.doubt;
+  let ended = false;
+  for (let parent = from.parent; parent; ) {
+    const stated = parent;
+    check(!seen.has(stated.run), `run ${stated.run} is its own ancestor`);
+    seen.add(stated.run);
+    const name2 = `${(lines.length + 1).toString().padStart(20, "0")}.ancestor`;
+    const data = lines.length < generations ? left.get(name2) : void 0;
+    const line = `${stated.op} of ${stated.run}, last manifest ${stated.manifest}`;
+    lines.push(data ? line : `${line}, whose record is not here`);
+    if (!data) break;
+    left.delete(name2);
+    const is = ending(data);
+    const same3 = is.run === stated.run && is.seq === stated.seq && is.root === stated.root && is.manifest === stated.manifest;
+    check(same3, `the record of ${stated.run} is not the one that its child states`);
+    const found = await within(stated.run, () => one(data));
+    check(found.ancestors.size === 0, `the bundle of ancestor ${stated.run} has ancestors of its own`);
+    doubt ??= found.doubt;
+    parent = found.parent;
+    ended = found.doubt !== void 0 && !parent;
+  }
+  check(ended || left.size === 0, `files belong to nothing: ${[...left.keys()].slice(0, 10).join(", ")}`);
+  return { lines, doubt };
+}
+async function within(run, one) {
+  const named = (text, status) => new Finding(`ancestor ${run}: ${text}`, status);
+  try {
+    const found = await one();
+    return { ...found, doubt: found.doubt && named(found.doubt.message, 2) };
+  } catch (error) {
+    if (!(error instanceof Finding)) throw error;
+    if (error.status === 1) throw named(error.message, 1);
+    return { run, ancestors: /* @__PURE__ */ new Map(), doubt: named(error.message, 2) };
+  }
+}
+function ending(data) {
+  const name2 = [...unpack(data).files.keys()].filter((n) => /^[0-9]{20}\.manifest$/.test(n)).at(-1);
+  const signed2 = name2 ? unpack(data).files.get(name2) : void 0;
+  if (!signed2) throw new Malformed("the record of an ancestor has no manifest");
+  const m = parseStatement("manifest", parseNote(signed2, "the manifest").text);
+  check(m.closing !== "", "the record of an ancestor is not closed");
+  return { run: m.run, seq: m.last, root: m.root || "0".repeat(64), manifest: hex(sha256(signed2)) };
+}
+
 // src/proof/merkle.ts
 var leafPrefix = new Uint8Array([0]);
 function leafHash(...data) {
@@ -1295,6 +1346,8 @@ var Segments = class {
   withheld = 0n;
   /** What leaves the question open, and undefined if nothing does. */
   strange;
+  /** The start of the run. */
+  start;
   seen = /* @__PURE__ */ new Set();
   // records that a statement says are erased, whether they are or not
   #holes = [];
@@ -1371,6 +1424,7 @@ var Segments = class {
       if (r.said.observer === "host" && gap.stage === "wal") this.#excuses.push([gap.first ?? 0n, gap.last ?? 0n]);
     }
     if (copy) this.#copies.take(copy);
+    if (kind === "run" && r.said.lifecycle?.phase === "start") this.start ??= r.said.lifecycle;
   }
   /** Checks what only all segments together show. */
   end() {
@@ -1402,8 +1456,11 @@ function same(a, b) {
 // src/proof/bundle.ts
 async function verifyBundle(data, demands2, told) {
   const check2 = new BundleCheck(demands2, told);
+  const one = (ancestor) => new BundleCheck(demands2).all(ancestor);
   try {
-    await check2.all(data);
+    const { lines, doubt } = await follow(await check2.all(data), one);
+    check2.verdict.lineage = lines;
+    if (doubt) throw doubt;
     return check2.verdict;
   } catch (error) {
     return { ...check2.verdict, ...refusal(error) };
@@ -1444,6 +1501,7 @@ var BundleCheck = class {
   #places = /* @__PURE__ */ new Map();
   // in the log, of these
   #erasedAt = [];
+  /** Checks the run without its ancestors. */
   async all(data) {
     const archive = unpack(data);
     this.#files = new Map(archive.files);
@@ -1468,8 +1526,9 @@ var BundleCheck = class {
     this.#end(segments, selection);
     await this.#attached();
     await this.#published();
+    const ancestors = new Map(this.#numbered(".ancestor").map((n) => [n, this.#take(n)]));
     this.#strays();
-    await this.#trailed(data, archive, segments);
+    return { run: this.#run, parent: segments.start?.parent, ancestors, doubt: await this.#trailed(data, archive, segments) };
   }
   /** Takes a file out of those that are not spoken for. */
   #take(name2) {
@@ -1650,7 +1709,7 @@ var BundleCheck = class {
       this.#take(m.name + ".witnessed.tsr");
       shown.push(await this.#witnessed(m, data));
     }
-    const { quorum, within } = this.demands;
+    const { quorum, within: within2 } = this.demands;
     const dated = shown.filter((c) => c.cosigned.length >= quorum).map((c) => ({ size: c.size, at: cosignedBy(c, quorum) }));
     dated.sort((a, b) => order(a.size, b.size));
     let first;
@@ -1660,7 +1719,7 @@ var BundleCheck = class {
         if (at !== void 0 && (first === void 0 || at < first)) first = at;
       }
       if (first === void 0) continue;
-      const accepted = (first - within) * second;
+      const accepted = (first - within2) * second;
       check(instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
       check(m.oldest === void 0 || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
     }
@@ -1692,13 +1751,13 @@ var BundleCheck = class {
     for (const name2 of ["README.txt", "checkpoint.tsr", "trailer"]) this.#files.delete(name2);
     check(this.#files.size === 0, `files belong to nothing: ${[...this.#files.keys()].slice(0, 10).join(", ")}`);
   }
-  /** All bytes are what the signer of the trailer wrote. What cannot be determined is reported last. */
+  /** All bytes are what the signer of the trailer wrote. It returns what cannot be determined. */
   async #trailed(data, archive, segments) {
     const { said: t, key } = await this.#ring.open("trailer", archive.files.get("trailer"));
     const about = t.run === this.#run && t.head === this.#head && t.files === BigInt(archive.files.size - 1) && t.bytes === BigInt(archive.trailer);
     check(about && t.sha256 === hex(await digest(data.subarray(0, archive.trailer))), "the bundle is not what its trailer signs");
-    check(segments.strange === void 0, segments.strange ?? "", 2);
-    check(key, "the trailer is not signed by a key that is trusted here", 2);
+    if (segments.strange !== void 0) return new Finding(segments.strange, 2);
+    return key ? void 0 : new Finding("the trailer is not signed by a key that is trusted here", 2);
   }
 };
 var order = (a, b) => a < b ? -1 : a > b ? 1 : 0;

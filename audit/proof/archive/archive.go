@@ -30,7 +30,8 @@ import (
 const (
 	block   = 512
 	maxName = 100
-	maxSize = 1<<33 - 1 // bytes of one file: 11 octal digits
+	// MaxSize is the greatest number of bytes of one file: 11 octal digits.
+	MaxSize = 1<<33 - 1
 )
 
 // end follows the last file.
@@ -82,26 +83,34 @@ func (w *Writer) Written() int64 { return w.written }
 
 // Add writes one file. Its name must sort after the earlier ones in byte order, and r must return size bytes.
 func (w *Writer) Add(name string, size int64, r io.Reader) error {
+	return w.AddFunc(name, size, func(to io.Writer) error {
+		_, err := io.Copy(to, io.LimitReader(r, size+1))
+		return err
+	})
+}
+
+// AddFunc is Add for contents that write writes.
+func (w *Writer) AddFunc(name string, size int64, write func(io.Writer) error) error {
 	if w.err == nil {
-		w.err = w.add(name, size, r)
+		w.err = w.add(name, size, write)
 	}
 	return w.err
 }
 
-func (w *Writer) add(name string, size int64, r io.Reader) error {
+func (w *Writer) add(name string, size int64, write func(io.Writer) error) error {
 	if err := checkName(name, w.last); err != nil {
 		return err
 	}
-	if size < 0 || size > maxSize {
-		return fmt.Errorf("%s: %d bytes, at most %d", name, size, int64(maxSize))
+	if size < 0 || size > MaxSize {
+		return fmt.Errorf("%s: %d bytes, at most %d", name, size, int64(MaxSize))
 	}
 	h := header(name, size)
 	if err := w.write(h[:]); err != nil {
 		return err
 	}
-	n, err := io.Copy(w.w, io.LimitReader(r, size+1))
-	w.written += n
-	switch {
+	start := w.written
+	err := write(counter{w})
+	switch n := w.written - start; {
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
 	case n != size:
@@ -109,6 +118,15 @@ func (w *Writer) add(name string, size int64, r io.Reader) error {
 	}
 	w.last = name
 	return w.write(end[:padding(size)])
+}
+
+// counter writes contents, and counts them.
+type counter struct{ w *Writer }
+
+func (c counter) Write(b []byte) (int, error) {
+	n, err := c.w.w.Write(b)
+	c.w.written += int64(n)
+	return n, err
 }
 
 func (w *Writer) write(b []byte) error {

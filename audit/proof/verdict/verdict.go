@@ -84,8 +84,10 @@ var (
 	ErrNoStamp         = &Finding{"stamp-missing", 56, "the checkpoint has no time stamp"}
 	ErrStamp           = &Finding{"stamp-forged", 57, "time stamp forged"}
 	ErrStampedOther    = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
-	// Findings about times.
+	// Findings about times and the lineage.
 	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a record long after its stated time of writing or sealing"}
+	ErrParent            = &Finding{"parent-mismatched", 67, "the run continues another record than the one of its parent here"}
+	ErrCycle             = &Finding{"lineage-cyclic", 68, "a run is its own ancestor"}
 	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it states"}
 	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased without a statement"}
 	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}
@@ -122,6 +124,7 @@ func Findings() []*Finding {
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,
 		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated, ErrLate,
+		ErrParent, ErrCycle,
 		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey, ErrHostForged, ErrEarly,
 		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted, ErrField,
 	}

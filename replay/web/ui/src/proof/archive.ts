@@ -23,7 +23,7 @@ const fixed: Record<string, number> = {
 };
 const numbered: Record<string, number> = {
   seg: segment, leaves: segment, manifest: 64 * kib, erasure: 64 * kib, rotation: 64 * kib, host: 64 * kib, "tlog-proof": 80 * kib, "erasure.tlog-proof": 80 * kib,
-  "rotation.tlog-proof": 80 * kib, witnessed: 80 * kib, "witnessed.tsr": 64 * kib,
+  "rotation.tlog-proof": 80 * kib, witnessed: 80 * kib, "witnessed.tsr": 64 * kib, ancestor: 2 ** 33 - 1,
 };
 
 /** How long a file of that name may be, 0 if a bundle has none. */

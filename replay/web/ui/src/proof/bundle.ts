@@ -6,6 +6,7 @@ import { type Bytes, Malformed, base64, equal, fromBase64, hex, latin1, utf8 } f
 import { type SignedCheckpoint, cosignedBy, openCheckpoint } from "./checkpoint";
 import { Finding, check } from "./finding";
 import { instant, second } from "./instant";
+import { type Generation, follow } from "./lineage";
 import { continues, included, leafHash } from "./merkle";
 import { type Key, asWitness, idOf, keysById, readHostKey } from "./note";
 import { Forged, type Keys, type Opened, Ring, grace, openOf } from "./ring";
@@ -39,6 +40,8 @@ export interface Verdict {
   withheld?: bigint;
   size?: bigint;
   witnesses?: string[];
+  /** The run's ancestors, from its parent on, one line for each. */
+  lineage?: string[];
   /** The key in host.pub: a hint, not evidence. */
   offered?: string;
 }
@@ -46,8 +49,11 @@ export interface Verdict {
 /** Checks a bundle. It throws only if the check itself cannot be made. told learns how far it is, from 0 to 1. */
 export async function verifyBundle(data: Bytes, demands: Demands, told?: (part: number) => Promise<void>): Promise<Verdict> {
   const check = new BundleCheck(demands, told);
+  const one = (ancestor: Bytes) => new BundleCheck(demands).all(ancestor);
   try {
-    await check.all(data);
+    const { lines, doubt } = await follow(await check.all(data), one);
+    check.verdict.lineage = lines;
+    if (doubt) throw doubt;
     return check.verdict;
   } catch (error) {
     return { ...check.verdict, ...refusal(error) };
@@ -92,7 +98,8 @@ class BundleCheck {
     this.#witnesses = keysById(demands.witnesses.map(asWitness));
   }
 
-  async all(data: Bytes): Promise<void> {
+  /** Checks the run without its ancestors. */
+  async all(data: Bytes): Promise<Generation> {
     const archive = unpack(data);
     this.#files = new Map(archive.files);
     const publicKey = latin1(this.#take("host.pub")!);
@@ -116,8 +123,9 @@ class BundleCheck {
     this.#end(segments, selection);
     await this.#attached();
     await this.#published();
+    const ancestors = new Map(this.#numbered(".ancestor").map((n) => [n, this.#take(n)!]));
     this.#strays();
-    await this.#trailed(data, archive, segments);
+    return { run: this.#run, parent: segments.start?.parent, ancestors, doubt: await this.#trailed(data, archive, segments) };
   }
 
   /** Takes a file out of those that are not spoken for. */
@@ -361,13 +369,13 @@ class BundleCheck {
     check(this.#files.size === 0, `files belong to nothing: ${[...this.#files.keys()].slice(0, 10).join(", ")}`);
   }
 
-  /** All bytes are what the signer of the trailer wrote. What cannot be determined is reported last. */
-  async #trailed(data: Bytes, archive: Archive, segments: Segments): Promise<void> {
+  /** All bytes are what the signer of the trailer wrote. It returns what cannot be determined. */
+  async #trailed(data: Bytes, archive: Archive, segments: Segments): Promise<Finding | undefined> {
     const { said: t, key } = await this.#ring.open("trailer", archive.files.get("trailer")!);
     const about = t.run === this.#run && t.head === this.#head && t.files === BigInt(archive.files.size - 1) && t.bytes === BigInt(archive.trailer);
     check(about && t.sha256 === hex(await digest(data.subarray(0, archive.trailer))), "the bundle is not what its trailer signs");
-    check(segments.strange === undefined, segments.strange ?? "", 2);
-    check(key, "the trailer is not signed by a key that is trusted here", 2);
+    if (segments.strange !== undefined) return new Finding(segments.strange, 2);
+    return key ? undefined : new Finding("the trailer is not signed by a key that is trusted here", 2);
   }
 }
 

@@ -119,6 +119,7 @@ function Result({ verdict: v, name, needed }: { verdict: Verdict; name: string; 
 function Facts({ verdict: v, needed }: { verdict: Verdict; needed: number }) {
   const rows: [string, string | undefined][] = [
     ["Run", v.run], ["Head", v.head], ["Records", v.records === undefined ? undefined : records(v)],
+    ["Continues", v.lineage?.length ? v.lineage.join("; ") : undefined],
     ["Host's log", v.size === undefined ? undefined : plural(Number(v.size), "entry", "entries")],
     ["Witnesses", needed === 0 && !v.witnesses?.length ? undefined : v.witnesses && `${v.witnesses.length} of yours have cosigned, ${needed} needed${v.witnesses.length ? ": " + v.witnesses.join(", ") : ""}`],
   ];

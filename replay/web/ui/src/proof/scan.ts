@@ -11,6 +11,16 @@ export interface Scanned {
   kind?: string;
   gap?: { stage: string; first?: bigint; last?: bigint; count: bigint; bytes?: bigint };
   copy?: Copy;
+  lifecycle?: { phase: string; parent?: Parent };
+}
+
+/** The run whose state a run continues, as its start states it. */
+export interface Parent {
+  op: string;
+  run: string;
+  seq: bigint;
+  root: string;
+  manifest: string;
 }
 
 export interface Copy {

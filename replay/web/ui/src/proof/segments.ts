@@ -7,7 +7,7 @@ import { type Frame, frames } from "./frames";
 import { instant } from "./instant";
 import type { Losses } from "./json";
 import { rootOf } from "./merkle";
-import { type Scan, scan } from "./scan";
+import { type Scan, type Scanned, scan } from "./scan";
 import { sha256 } from "./sha256";
 import type { Erasure, Manifest } from "./statements";
 
@@ -29,6 +29,8 @@ export class Segments {
   withheld = 0n;
   /** What leaves the question open, and undefined if nothing does. */
   strange?: string;
+  /** The start of the run. */
+  start?: Scanned["lifecycle"];
   readonly seen = new Set<bigint>(); // records that a statement says are erased, whether they are or not
   readonly #holes: [bigint, bigint][] = [];
   readonly #excuses: [bigint, bigint][] = [];
@@ -109,6 +111,7 @@ export class Segments {
       if (r.said.observer === "host" && gap.stage === "wal") this.#excuses.push([gap.first ?? 0n, gap.last ?? 0n]);
     }
     if (copy) this.#copies.take(copy);
+    if (kind === "run" && r.said.lifecycle?.phase === "start") this.start ??= r.said.lifecycle;
   }
 
   /** Checks what only all segments together show. */
