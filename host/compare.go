@@ -43,6 +43,7 @@ func (c Checks) verifyOnce(ctx context.Context, st RunReader, tenant, run string
 	if err != nil {
 		return proof.Report{}, c.Doubt(ctx, tenant, run, err)
 	}
+	e.Ancestors = c.host.Proofs().ancestors(tenant)
 	report, err := proof.Verify(ctx, e, t)
 	if err == nil {
 		err = SameRun(run, report)

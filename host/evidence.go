@@ -29,7 +29,8 @@ func (p Proofs) OfRun(ctx context.Context, tenant, run string) (e *proof.Evidenc
 		return nil, nil, errors.Join(err, remove())
 	}
 	e.Live = e.Live || p.host.RunLogs().HasOf(tenant, run) && p.host.RunLogs().Live(run) // such as a run whose segments an earlier version pruned while it was live
-	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
+	e.OnClose(remove)
+	return e, e.Close, nil
 }
 
 // open opens a directory with a run's files. For a run of this host it adds the host's key and log.
@@ -200,7 +201,14 @@ func (p Proofs) Bundle(ctx context.Context, w io.Writer, tenant, run string, o B
 	if err != nil {
 		return errors.Join(err, remove())
 	}
-	return errors.Join(proof.WriteBundle(ctx, w, dir, all), remove())
+	release := func() error { return nil }
+	if o.Select == nil { // the ancestors of a selection would show what it withholds
+		all.Ancestors, release, err = p.lineage(ctx, tenant, run, dir, o)
+	}
+	if err == nil {
+		err = proof.WriteBundle(ctx, w, dir, all)
+	}
+	return errors.Join(err, release(), remove())
 }
 
 func (p Proofs) bundleOptions(ctx context.Context, run, dir string, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {

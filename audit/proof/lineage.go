@@ -67,7 +67,7 @@ func (l *lineage) check(ctx context.Context) error {
 		}
 		r.Lineage = append(r.Lineage, a)
 		if a.State == AncestorDoubtful && older == nil {
-			return nil // nobody knows whether it has a parent
+			return nil // its own parent is unknown
 		}
 		next = older
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/verdict"
@@ -34,19 +35,29 @@ type Verification struct {
 
 // VerifyReport is what a check proved before it ended or failed.
 type VerifyReport struct {
-	Records   uint64           `json:"records"`
-	Segments  uint64           `json:"segments"`
-	First     uint64           `json:"first"`
-	Last      uint64           `json:"last"`
-	HoldsTo   uint64           `json:"holds_to"` // seq up to which every record is proven
-	Head      merkle.Hash      `json:"head"`     // digest of the last manifest
-	Closing   wal.Closing      `json:"closing,omitempty"`
-	Key       string           `json:"key,omitempty"` // name of the key that signed
-	Gaps      int              `json:"gaps"`
-	Losses    wal.Losses       `json:"losses"`
-	Erasures  int              `json:"erasures"`
-	Rotations int              `json:"rotations"`
+	Records   uint64      `json:"records"`
+	Segments  uint64      `json:"segments"`
+	First     uint64      `json:"first"`
+	Last      uint64      `json:"last"`
+	HoldsTo   uint64      `json:"holds_to"` // seq up to which every record is proven
+	Head      merkle.Hash `json:"head"`     // digest of the last manifest
+	Closing   wal.Closing `json:"closing,omitempty"`
+	Key       string      `json:"key,omitempty"` // name of the key that signed
+	Gaps      int         `json:"gaps"`
+	Losses    wal.Losses  `json:"losses"`
+	Erasures  int         `json:"erasures"`
+	Rotations int         `json:"rotations"`
+	// Lineage has the ancestors that the check followed, the parent first.
+	Lineage   []AncestorReport `json:"lineage,omitempty"`
 	Published *PublishedReport `json:"published,omitempty"`
+}
+
+// AncestorReport is what a check proved about an ancestor of a run.
+type AncestorReport struct {
+	audit.Parent
+	State   proof.AncestorState `json:"state"`
+	Records uint64              `json:"records"`
+	Erased  uint64              `json:"erased"`
 }
 
 // PublishedReport is the state of the host's log.
@@ -71,6 +82,9 @@ func reportOf(r proof.Report) *VerifyReport {
 	}
 	if v.Losses == nil {
 		v.Losses = wal.Losses{}
+	}
+	for _, a := range r.Lineage {
+		v.Lineage = append(v.Lineage, AncestorReport{a.Parent, a.State, a.Records, a.Erased})
 	}
 	if p := r.Published; p != nil {
 		v.Published = &PublishedReport{Origin: p.Origin, Size: p.Size, Root: p.Root, Witnesses: p.Witnesses,

@@ -76,6 +76,7 @@ func printReport(w io.Writer, r proof.Report) {
 	fmt.Fprintf(w, "policy    %s\n", console.OrDash(r.Facts.PolicyDigest))
 	fmt.Fprintf(w, "head      %s\n", r.Head)
 	fmt.Fprintf(w, "key       %s\n", console.OrDash(r.KeyName))
+	printLineage(w, r)
 	printPublished(w, r.Published)
 	if len(r.Gaps) == 0 {
 		fmt.Fprintln(w, "losses    none declared")
@@ -107,6 +108,36 @@ func printReport(w io.Writer, r proof.Report) {
 	for _, name := range r.Unknown {
 		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", console.Clean(name))
 	}
+}
+
+// printLineage prints the runs that this one continues, the parent first.
+func printLineage(w io.Writer, r proof.Report) {
+	if p := r.Parent; p != nil && len(r.Lineage) == 0 {
+		fmt.Fprintf(w, "parent    %s of %s at seq %d, manifest %s: not asked\n", console.Clean(p.Op), console.Clean(p.Run), p.Seq, console.Clean(p.Manifest))
+	}
+	label := "parent  "
+	for _, a := range r.Lineage {
+		fmt.Fprintf(w, "%s  %s of %s at seq %d, manifest %s: %s\n", label, console.Clean(a.Op), console.Clean(a.Run), a.Seq, console.Clean(a.Manifest), lineageText(a))
+		label = "ancestor"
+	}
+}
+
+// lineageText describes what was established about an ancestor.
+func lineageText(a proof.Ancestor) string {
+	switch a.State {
+	case proof.AncestorVerified:
+		if a.Erased > 0 {
+			return fmt.Sprintf("verified, %d of %d records erased", a.Erased, a.Records)
+		}
+		return fmt.Sprintf("verified, %d records", a.Records)
+	case proof.AncestorDeleted:
+		return fmt.Sprintf("erased: the host deleted the whole record on %s (%s)", a.Deletion.Time.Format(time.DateTime), console.Clean(a.Deletion.Rule))
+	case proof.AncestorDoubtful:
+		return "cannot be judged"
+	case proof.AncestorBeyond:
+		return "not verified: it is over 1,000 generations older"
+	}
+	return "not here: ask for the record with this manifest"
 }
 
 // printSelected prints which records a bundle shows, and its attachments.
