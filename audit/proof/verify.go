@@ -17,7 +17,9 @@ import (
 // Verify returns a finding that leaves the question open only if there is no other.
 //
 // It verifies the records of the run's ancestors in the same way, as far as they are in the evidence.
-func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) { return verify(ctx, e, t, false) }
+func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
+	return verify(ctx, e, t, false)
+}
 
 // verify is Verify, except that it does not follow the parent of an ancestor.
 func verify(ctx context.Context, e *Evidence, t Trust, ancestor bool) (Report, error) {
