@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/client"
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/state"
 )
 
 // idleRunner carries out runs without a VM.
@@ -21,10 +23,18 @@ func (idleRunner) Check(context.Context, fleet.Request) (fleet.Terms, error) {
 	return fleet.Terms{Project: "web", Template: "base", CPUs: 1, Memory: 1 << 30, Time: time.Hour}, nil
 }
 
-func (idleRunner) Run(ctx context.Context, _ string, _ fleet.Request, _ fleet.Allowance, serve func(context.Context, *run.Live)) (run.Result, error) {
+func (idleRunner) Run(ctx context.Context, _ string, _ fleet.Request, _ fleet.Allowance, _ *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error) {
 	serve(ctx, nil)
 	return run.Result{}, nil
 }
+
+func (idleRunner) Parent(string) (audit.Parent, error) { return audit.Parent{}, nil }
+
+func (idleRunner) Stored(context.Context, string, string) (run.Saved, error) {
+	return run.Saved{}, state.ErrNotFound
+}
+
+func (idleRunner) Discard(context.Context, string, string) error { return nil }
 
 // TestQuotas: a tenant gets its own numbers and its own starts that wait; an admin of the host's tenant gets those of all.
 func TestQuotas(t *testing.T) {
