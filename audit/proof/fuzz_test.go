@@ -8,13 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
+	"github.com/custody-project/custody/audit/wal"
 )
 
 // FuzzManifest checks that every manifest that is parsed is canonical: sealing and parsing
@@ -93,8 +96,53 @@ func FuzzBundle(f *testing.F) {
 // the original, or does not hold, or cannot be read.
 func FuzzWholeBundle(f *testing.F) {
 	w := newWorld(f)
-	truth := w.bundle(f, w.one)
-	want, err := truth.verify(f, w.trust())
+	fuzzFiles(f, w.bundle(f, w.one), w.trust())
+}
+
+// FuzzAncestors is FuzzWholeBundle for the bundle of an ancestor, which is in another one with a valid trailer.
+func FuzzAncestors(f *testing.F) {
+	w := newFamily(f)
+	truth := w.bundleOf(f, "r-fork-a", "r-child", "r-root")
+	name := wal.FileName(2, ".ancestor")
+	ancestor := unpack(f, truth[name])
+	pack := func(t testing.TB, changed files) files {
+		b := maps.Clone(truth)
+		b[name] = changed.pack(t)
+		return b.seal(t, w.key)
+	}
+	fuzzPacked(f, ancestor, w.trust(), pack)
+}
+
+// FuzzParent signs a run that states a fuzzed parent: it holds only if that is the parent, or if its record is not there.
+func FuzzParent(f *testing.F) {
+	w := newFamily(f)
+	true := *w.parent(f, audit.OpFork, "r-child")
+	f.Add(true.Op, true.Run, true.Seq, true.Root, true.Manifest)
+	f.Add("", "", uint64(0), "", "")
+	f.Add("resume", "r-fork-a", true.Seq, true.Root, true.Manifest)
+	f.Add("fork", "../r-child", true.Seq, strings.ToUpper(true.Root), true.Manifest)
+	f.Fuzz(func(t *testing.T, op, run string, seq uint64, root, manifest string) {
+		p := audit.Parent{Op: op, Run: run, Seq: seq, Root: root, Manifest: manifest}
+		w.run(t, "r-fork-a", &p)
+		r, err := w.verifyRun(t, "r-fork-a", nil)
+		p.Op = true.Op
+		switch known := w.dirs[run] != ""; {
+		case p == true && err != nil, !known && (err != nil || states(r) != op+" "+run+" missing"):
+			t.Errorf("%+v: %v, %q", p, err, states(r))
+		case known && p != true && run == "r-child" && !errors.Is(err, verdict.ErrParent):
+			t.Errorf("%+v: %v", p, err)
+		}
+	})
+}
+
+// fuzzFiles changes one file of a valid bundle.
+func fuzzFiles(f *testing.F, truth files, trust proof.Trust) {
+	fuzzPacked(f, truth, trust, func(_ testing.TB, changed files) files { return changed })
+}
+
+// fuzzPacked changes one of the files from which pack makes a valid bundle.
+func fuzzPacked(f *testing.F, truth files, trust proof.Trust, pack func(testing.TB, files) files) {
+	want, err := pack(f, truth).verify(f, trust)
 	check(f, err)
 	names := slices.Sorted(maps.Keys(truth))
 	for i, n := range names {
@@ -109,7 +157,7 @@ func FuzzWholeBundle(f *testing.F) {
 		if i := int(at%uint(len(b)+1)) + len(with); i < len(truth[n]) {
 			changed[n] = append(changed[n], truth[n][i:]...)
 		}
-		r, err := changed.verify(t, w.trust())
+		r, err := pack(t, changed).verify(t, trust)
 		switch same := bytes.Equal(changed[n], truth[n]); {
 		case err == nil && !same:
 			t.Errorf("%s is changed at %d, and it holds", n, at)
