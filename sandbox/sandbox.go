@@ -151,7 +151,9 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 		id.Sensor = false
 	}
 	if r := s.settings.Resumed; r != nil {
-		id.MachineID, id.Hostname = r.MachineID, r.Hostname
+		if r.MachineID != "" { // else it is a fork
+			id.MachineID, id.Hostname = r.MachineID, r.Hostname
+		}
 		s.steps.remember(r.Steps...)
 		channel.Suspension{Client: s.warm.guest()}.Recall(r.Steps...)
 	}
