@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,13 +87,13 @@ func (c *Client) call(ctx context.Context, method string, at []string, query url
 	return admitted(ctx, func() error { return c.once(ctx, method, at, query, body, result, header) })
 }
 
-// admitted calls f again while the service refuses to carry out its request for now, because there were too many or because the sandbox is not
-// live yet. Each time it waits for as long as the service demands.
+// admitted calls f again while the service refuses to carry out its request for now, because there were too many, the sandbox is not
+// live yet, or the work takes longer. Each time it waits for as long as the service demands.
 func admitted(ctx context.Context, f func() error) error {
 	for {
 		err := f()
 		p := new(Problem)
-		if !errors.As(err, &p) || p.Type != problemType+tooMany && p.Type != problemType+NotLive {
+		if !errors.As(err, &p) || !slices.Contains([]string{tooMany, NotLive, Pending}, strings.TrimPrefix(p.Type, problemType)) {
 			return err
 		}
 		if late := sleep(ctx, p.After+time.Duration(rand.Int64N(int64(time.Second)))); late != nil {

@@ -86,6 +86,33 @@ func (b *Box) Extend(ctx context.Context, d time.Duration) (s Sandbox, err error
 	return s, err
 }
 
+// Pause stores the processes and files of the sandbox, and ends its machine. It returns when the sandbox is paused. Connections and operations on
+// files end. The next call resumes it, as Resume does. If Sandbox.FilesOnly is set, only the files were stored, and the processes have ended.
+func (b *Box) Pause(ctx context.Context) (s Sandbox, err error) { return b.change(ctx, "pause") }
+
+// Resume makes the sandbox live, and returns when it is. Its processes continue in a new run. A sandbox that cannot be resumed stays paused.
+func (b *Box) Resume(ctx context.Context) (s Sandbox, err error) { return b.change(ctx, "resume") }
+
+// change asks for a change that can be repeated.
+func (b *Box) change(ctx context.Context, what string) (s Sandbox, err error) {
+	err = repeat(ctx, func() error {
+		return b.client.call(ctx, http.MethodPost, b.path(what), nil, nil, &s, nil)
+	})
+	return s, err
+}
+
+// Fork makes sandboxes that continue from the state of this one, each with a copy of its processes and files, and returns when they are live. A sandbox that
+// is live is paused for that, and continues then; one that is paused stays paused. After an error there are none. It repeats the request if the connection breaks, with an
+// idempotency key.
+func (b *Box) Fork(ctx context.Context, r ForkRequest) ([]Sandbox, error) {
+	header := http.Header{"Idempotency-Key": {rand.Text()}}
+	var list struct{ Sandboxes []Sandbox }
+	err := repeat(ctx, func() error {
+		return b.client.call(ctx, http.MethodPost, b.path("fork"), nil, r, &list, header)
+	})
+	return list.Sandboxes, err
+}
+
 // Destroy ends the sandbox, and returns when its record is closed. It is no error if the sandbox has ended before.
 func (b *Box) Destroy(ctx context.Context) error {
 	err := repeat(ctx, func() error { return b.client.call(ctx, http.MethodDelete, b.path(), nil, nil, nil, nil) })

@@ -23,12 +23,12 @@ type SandboxRequest struct {
 
 // Sandbox describes a sandbox at one time.
 type Sandbox struct {
-	ID          string            `json:"id"` // of its run, too
+	ID          string            `json:"id"` // of its first run, too
 	Created     time.Time         `json:"created"`
 	Expires     time.Time         `json:"expires"`
 	Latest      time.Time         `json:"latest"`               // to which it can be extended
 	IdleUntil   *time.Time        `json:"idle_until,omitempty"` // when it ends unless it is called, or its processes compute; nil during a call, or while it waits
-	State       string            `json:"state"`                // promised, queued, starting, live, ending or ended
+	State       string            `json:"state"`                // promised, queued, starting, live, pausing, paused, ending or ended
 	Position    int               `json:"position,omitempty"`   // among the tenant's starts that wait
 	Queued      *time.Time        `json:"queued,omitempty"`     // since when it waits
 	Quota       string            `json:"quota,omitempty"`      // that is used up, for which it waits
@@ -41,8 +41,18 @@ type Sandbox struct {
 	Metadata    map[string]string `json:"metadata"`
 	CPUs        int               `json:"cpus"`
 	MemoryBytes int64             `json:"memory_bytes"`
-	Running     int               `json:"running"`         // processes
-	Error       string            `json:"error,omitempty"` // why it ended by itself
+	Running     int               `json:"running"`                // processes
+	Runs        []string          `json:"runs"`                   // IDs, the latest last: each resume begins another one
+	Paused      *time.Time        `json:"paused,omitempty"`       // when its state was stored; nil: it has no stored state
+	StoredBytes int64             `json:"stored_bytes,omitempty"` // of that state
+	FilesOnly   string            `json:"files_only,omitempty"`   // why that state has only its files, and its processes ended; empty: they continue
+	Error       string            `json:"error,omitempty"`        // why it ended by itself
+}
+
+// ForkRequest asks for sandboxes that continue from the state of another one.
+type ForkRequest struct {
+	Count    int               `json:"count"`
+	Metadata map[string]string `json:"metadata,omitempty"` // nil: that of the sandbox
 }
 
 // ExtendRequest sets how long a sandbox lives from now on.
@@ -120,6 +130,9 @@ type DirectoryChange struct {
 
 // NotLive is the type of the Problem of a request that has waited long for a sandbox to become live. Nothing was done: the request can be repeated.
 const NotLive = "not-live"
+
+// Pending is the type of the Problem of a request whose work takes longer than an answer may. The work continues: the request can be repeated, and waits for it.
+const Pending = "pending"
 
 // tooMany is the type of the Problem of a request that was not carried out because the client has made too many.
 const tooMany = "rate"

@@ -27,6 +27,23 @@ func (e *Error) Error() string { return e.Text }
 // Unwrap returns the kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
+// caused is an error with one of the kinds above, and its cause.
+type caused struct {
+	kind, cause error
+	text        string
+}
+
+// Error implements error.
+func (e *caused) Error() string { return e.text }
+
+// Unwrap returns the kind and the cause.
+func (e *caused) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// because returns an error of a kind with its cause.
+func because(kind, cause error, format string, args ...any) error {
+	return &caused{kind, cause, fmt.Sprintf(format, args...)}
+}
+
 func invalid(format string, args ...any) error {
 	return &Error{ErrInvalid, fmt.Sprintf(format, args...)}
 }

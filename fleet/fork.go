@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/custody-project/custody/host"
@@ -94,7 +94,7 @@ func (s *Sandbox) bequeath(fork *Sandbox) error {
 	rested := *s.rested
 	rested.fork, rested.Left = true, time.Until(fork.expires)
 	rested.Resumed.MachineID, rested.Resumed.Hostname = "", ""
-	fork.rested = &rested
+	fork.rested, fork.before = &rested, slices.Concat(s.before, s.runs)
 	for _, p := range s.livingProcesses() {
 		fork.inherit(p)
 	}
@@ -124,7 +124,7 @@ func (s *Sandbox) add(p *Process) {
 // refusedStart returns the error of a start that has failed because of cause.
 func (s *Sandbox) refusedStart(cause error) error {
 	if s.rested.fork {
-		return &Error{ErrConflict, fmt.Sprintf("the sandbox %s could not be made from the state of another one: %v", s.ID, cause)}
+		return because(ErrConflict, cause, "the sandbox %s could not be made from the state of another one: %v", s.ID, cause)
 	}
-	return &Error{ErrConflict, fmt.Sprintf("the sandbox %s does not continue, and stays paused: %v", s.ID, cause)}
+	return because(ErrConflict, cause, "the sandbox %s does not continue, and stays paused: %v", s.ID, cause)
 }

@@ -30,6 +30,7 @@ type Info struct {
 	Memory   int64     // bytes
 	Running  int       // processes
 	Runs     []string  // the IDs of its runs, the latest last
+	Before   []string  // those of the sandboxes that it was forked from, until then
 	Paused   time.Time // when its state was stored; zero: it has none
 	Stored   int64     // bytes of that state
 	Files    string    // why the state has only the files, and the processes ended; empty: they continue
@@ -44,7 +45,7 @@ func (s *Sandbox) Info() Info {
 	i := Info{
 		ID: s.ID, Tenant: r.Tenant, Created: s.Created, Expires: s.expires, Latest: s.latest, State: s.state, Project: s.terms.Project, Template: s.terms.Template, Caller: r.Caller, Session: r.Session,
 		Metadata: r.Metadata, CPUs: s.terms.CPUs, Memory: s.terms.Memory, Running: s.running,
-		Runs: slices.Clone(s.runs),
+		Runs: slices.Clone(s.runs), Before: slices.Clone(s.before),
 	}
 	if r := s.rested; r != nil {
 		i.Paused, i.Stored, i.Files = r.At, r.Saved.Size, r.Saved.Files

@@ -185,10 +185,10 @@ func (s *Sandbox) unpaused(former *start, runs bool, cause error) error {
 	if runs {
 		s.start.finish(nil)
 		s.state, s.start = Live, former
-		return &Error{ErrConflict, fmt.Sprintf("the sandbox %s is not paused and continues: %v", s.ID, cause)}
+		return because(ErrConflict, cause, "the sandbox %s is not paused and continues: %v", s.ID, cause)
 	}
 	s.cancel(cause)
-	return &Error{ErrEnded, fmt.Sprintf("the sandbox %s could not be paused, and ends: %v", s.ID, cause)}
+	return because(ErrEnded, cause, "the sandbox %s could not be paused, and ends: %v", s.ID, cause)
 }
 
 // release ends hold.

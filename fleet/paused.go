@@ -25,7 +25,7 @@ type pausedSandbox struct {
 	Created, Latest time.Time
 	Request         Request
 	Terms           Terms
-	Runs            []string
+	Runs, Before    []string
 	Rested          rested
 	Processes       []pausedProcess
 }
@@ -118,7 +118,7 @@ func (k pausedDir) all() (list []pausedSandbox, err error) {
 
 // keep writes what is kept of the sandbox. The caller holds mu.
 func (s *Sandbox) keep(r rested) error {
-	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Rested: r}
+	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Before: s.before, Rested: r}
 	for _, p := range s.order {
 		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed(), Begun: p.begun}
 		for name, o := range p.outputs {
@@ -171,7 +171,7 @@ func (f *Fleet) restore(ctx context.Context) error {
 // revive adds a paused sandbox.
 func (f *Fleet) revive(k pausedSandbox) {
 	s := newSandbox(f, k.ID, k.Request, k.Terms)
-	s.Created, s.latest, s.runs, s.rested, s.state = k.Created, k.Latest, k.Runs, &k.Rested, Paused
+	s.Created, s.latest, s.runs, s.before, s.rested, s.state = k.Created, k.Latest, k.Runs, k.Before, &k.Rested, Paused
 	s.idle.Stop()
 	s.expires = k.Rested.Saved.Expires
 	s.expiry.Reset(time.Until(s.expires))

@@ -64,6 +64,7 @@ type Sandbox struct {
 	state     State
 	start     *start
 	runs      []string // IDs, the latest last
+	before    []string // the runs, until the fork, of the sandboxes that it was forked from
 	rested    *rested  // nil unless there is a stored state that the next run continues from
 	unlivened error    // why a run did not continue from it
 	place     *quota.Place

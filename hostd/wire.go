@@ -50,7 +50,7 @@ var kinds = privsep.Kinds{
 	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
 	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS, "live": sealer.ErrLive,
 	"silent":     worker.ErrSilent,
-	"not stored": state.ErrNotFound, "claimed": state.ErrClaimed, "expired": state.ErrExpired, "altered": state.ErrAltered, "no key": state.ErrNoKey, "budget": state.ErrBudget,
+	"not stored": state.ErrNotFound, "claimed": state.ErrClaimed, "expired": state.ErrExpired, "altered": state.ErrAltered, "no key": state.ErrNoKey, "budget": state.ErrBudget, "bound": state.ErrBound,
 }
 
 type none struct{}

@@ -25,6 +25,9 @@ var (
 // ErrBudget means that a snapshot does not fit into the host's budget for paused states.
 var ErrBudget = errors.New("the host's disk budget for paused states is too small: raise it, or delete paused sandboxes")
 
+// ErrBound means that a snapshot belongs to something else than what it is to be opened for. It is what a BoundError is, also in another process.
+var ErrBound = errors.New("the paused state belongs to something else")
+
 // Bound names a value of a Binding.
 type Bound string
 
@@ -56,6 +59,9 @@ func (e *BoundError) Error() string {
 	}
 	return fmt.Sprintf("the paused state of run %s belongs to %s", e.Run, what)
 }
+
+// Unwrap returns ErrBound.
+func (e *BoundError) Unwrap() error { return ErrBound }
 
 // Hint returns the remedy.
 func (e *BoundError) Hint() string {

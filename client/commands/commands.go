@@ -1,4 +1,4 @@
-// Package commands has the commands that use the sandboxes of a service on another machine: run, ps, exec, logs, kill, cp, port and destroy. They
+// Package commands has the commands that use the sandboxes of a service on another machine: run, ps, exec, logs, kill, cp, port, sandbox and destroy. They
 // need neither privileges nor any state on this machine, and are the same on Linux and macOS.
 package commands
 
@@ -23,6 +23,7 @@ type All struct {
 	Kill    KillCmd    `cmd:"" group:"service" help:"Send a signal to a process of a sandbox, or to all of them."`
 	Cp      CpCmd      `cmd:"" group:"service" help:"Copy files and directories into a sandbox of a service, or out of it."`
 	Port    PortCmd    `cmd:"" group:"service" help:"Make TCP ports of a sandbox reachable on this machine until interrupted."`
+	Sandbox SandboxCmd `cmd:"" group:"service" help:"Pause, resume and fork sandboxes of a service."`
 	Destroy DestroyCmd `cmd:"" group:"service" help:"End sandboxes of a service, and close their records."`
 }
 
@@ -64,7 +65,11 @@ var hints = map[string]string{
 	"no-sandbox":    "custody ps lists the sandboxes",
 	"no-process":    "custody ps SANDBOX lists its processes",
 	"not-listening": "start a server there on 127.0.0.1, ::1 or all addresses",
-	"ended":         "its record is that of the run with its ID; create another sandbox with custody run -d",
+	"ended":         "custody runs on the host lists its runs, the first of which has its ID; create another sandbox with custody run -d",
+	"state-missing": "its records stay; create another sandbox with custody run -d",
+	"state-expired": "its records stay; create another sandbox with custody run -d",
+	"state-altered": "end it with custody destroy, and create another one with custody run -d",
+	"state-budget":  "end paused sandboxes with custody destroy, or have an administrator raise paused.budget in host.yaml",
 }
 
 // explain returns the error of a request with a hint.

@@ -53,6 +53,9 @@ func sandboxTable(w io.Writer, list []client.Sandbox) {
 		if s.Position > 0 {
 			state = fmt.Sprintf("%s, place %d", state, s.Position)
 		}
+		if s.State == statePaused && s.Paused != nil {
+			state = fmt.Sprintf("%s for %s", state, age(*s.Paused))
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", console.Clean(s.ID), console.Clean(cmp.Or(s.Error, state)), age(s.Created), s.Running,
 			console.OrDash(s.Project), console.OrDash(s.Session), console.OrDash(s.Caller))
 	}

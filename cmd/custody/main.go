@@ -60,8 +60,8 @@ type cli struct {
 	Trust    trustCmd    `cmd:"" group:"run" help:"Accept a project file's requests for access outside the sandbox."`
 	Policy   policyCmd   `cmd:"" group:"run" help:"Check a project's file."`
 	Secrets  secretsCmd  `cmd:"" group:"run" help:"Check the sources of a project's secrets."`
-	Pause    pauseCmd    `cmd:"" group:"run" help:"Revoke a live run's credentials and freeze its sandbox."`
-	Resume   resumeCmd   `cmd:"" group:"run" help:"Resume a paused sandbox."`
+	Pause    pauseCmd    `cmd:"" group:"run" help:"Revoke a live run's credentials and freeze its sandbox, which keeps its memory. (custody sandbox pause is for sandboxes of a service.)"`
+	Resume   resumeCmd   `cmd:"" group:"run" help:"Continue a run that custody pause froze."`
 	Snapshot snapshotCmd `cmd:"" group:"run" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
 	Redteam  redteamCmd  `cmd:"" group:"host" help:"Attack a sandbox with the probes of the suite. Exit status 0: all were blocked and recorded; 1: not all."`
 	World    worldCmd    `cmd:"" group:"host" help:"Run a command against a simulated internet, to test a policy offline."`

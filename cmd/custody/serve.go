@@ -114,7 +114,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	runs := &fleet.Runs{Open: a.home, Version: version(), Sandboxes: users.Sandboxes, Notice: a.Say, Problem: a.Complain}
 	var end func()
-	live := fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens")}
+	live := fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens"), Paused: filepath.Join(h.Serve(), "paused")}
 	var opened atomic.Pointer[fleet.Fleet]
 	meters.Fleet(&live, func() []fleet.TenantStats { return opened.Load().Stats() })
 	sandboxes, end, err = fleet.Open(h.Config().Quotas, live)

@@ -156,27 +156,44 @@ func gone(detail string, first int64) error {
 	return access.NewProblem(http.StatusGone, "output-gone", detail, fmt.Sprintf("continue at the offset %d", first))
 }
 
-// older sends from the record what is not in memory any more, and returns the offset that it has reached.
-func (h stateHandler) older(r *request, a *answering, process, stream string, offset int64, missing *fleet.Gone) (int64, error) {
-	m, err := h.model(r)
-	unknown := errors.Is(err, store.ErrNotFound) // nothing of the sandbox has arrived in the store yet
-	if err != nil && !unknown {
-		return offset, err
-	}
-	next := offset
-	if err = nil; !unknown {
-		if err := m.genuine(); err != nil {
-			return offset, err
+// older sends from the records of a sandbox's runs what is not in memory any more, and returns the offset that it has reached.
+func (h stateHandler) older(r *request, a *answering, runs []string, process, stream string, offset int64, missing *fleet.Gone) (next int64, err error) {
+	next = offset
+	full, unknown := false, false
+	for _, id := range runs {
+		m, err := h.modelOf(r, id)
+		if errors.Is(err, store.ErrNotFound) { // nothing of the run has arrived in the store yet
+			unknown = true
+			continue
 		}
-		next, err = a.record(m, process, stream, offset)
+		if err == nil {
+			err = m.genuine()
+		}
+		if err == nil {
+			next, err = a.record(m, process, stream, next)
+		}
+		if err != nil {
+			return next, err
+		}
+		full = full || m.full
 	}
-	if err == nil && next == offset && !a.begun && !unknown && m.full {
+	if next > offset || a.begun {
+		return next, nil
+	}
+	if full && !unknown {
 		return offset, gone(fmt.Sprintf("the output from offset %d on is not recorded: the record has as much as the project's record.output allows", offset), missing.First)
 	}
-	if err == nil && next == offset && !a.begun { // what was written in the last second can be missing
-		p := access.NewProblem(http.StatusServiceUnavailable, "output-later", fmt.Sprintf("the record has not reached offset %d", offset), fmt.Sprintf("try again, or continue at the offset %d", missing.First))
-		p.After = time.Second
-		return offset, p
+	// what was written in the last second can be missing
+	p := access.NewProblem(http.StatusServiceUnavailable, "output-later", fmt.Sprintf("the record has not reached offset %d", offset), fmt.Sprintf("try again, or continue at the offset %d", missing.First))
+	p.After = time.Second
+	return offset, p
+}
+
+// modelOf returns the model of a run.
+func (h stateHandler) modelOf(r *request, id string) (*model, error) {
+	run, err := h.named(r.Context(), r.who, id)
+	if err != nil {
+		return nil, err
 	}
-	return next, err
+	return h.stories.model(r.Context(), run)
 }

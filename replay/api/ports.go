@@ -81,7 +81,7 @@ func (h *portsHandler) login(w http.ResponseWriter, r *request) error {
 		return bad("give a number, 1 to 65535", "there is no port %d", port)
 	}
 	if over(s) {
-		return fleetProblem(&fleet.Error{Kind: fleet.ErrEnded, Text: fmt.Sprintf("the sandbox %s has ended", s.ID)})
+		return errOver(s)
 	}
 	at := h.url(r, port, s.ID)
 	if at == "" {

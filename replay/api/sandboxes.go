@@ -25,6 +25,10 @@ func sandboxOf(s *fleet.Sandbox, role access.Role) client.Sandbox {
 		Session: i.Session, Metadata: i.Metadata, CPUs: i.CPUs, MemoryBytes: i.Memory, Running: i.Running, Error: i.Error,
 	}
 	out.Quota = string(i.Quota)
+	out.Runs, out.Paused, out.StoredBytes, out.FilesOnly = i.Runs, optional(i.Paused), i.Stored, i.Files
+	if out.Runs == nil {
+		out.Runs = []string{}
+	}
 	out.IdleUntil, out.Queued, out.Expected = optional(i.Idle), optional(i.Waits), optional(i.Expected)
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}
@@ -95,6 +99,9 @@ func (h *sandboxesHandler) find(r *request) (*fleet.Sandbox, error) {
 // fleetProblem returns the response to an error of the fleet; others are returned as they are.
 func fleetProblem(err error) error {
 	var over *quota.Error
+	if p := stateProblem(err); p != nil {
+		return p
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -116,9 +123,14 @@ func fleetProblem(err error) error {
 	case errors.Is(err, fleet.ErrInvalid):
 		return bad("", "%v", err)
 	case errors.Is(err, fleet.ErrEnded):
-		return access.NewProblem(http.StatusGone, "ended", err.Error(), "its record is that of the run with its ID; create another sandbox")
+		return access.NewProblem(http.StatusGone, "ended", err.Error(), "its records are those of its runs, the first of which has its ID; create another sandbox")
 	}
 	return err
+}
+
+// errOver is the error of a request for a sandbox that has ended.
+func errOver(s *fleet.Sandbox) error {
+	return fleetProblem(&fleet.Error{Kind: fleet.ErrEnded, Text: "the sandbox " + s.ID + " has ended"})
 }
 
 func (h *sandboxesHandler) create(w http.ResponseWriter, r *request) error {

@@ -323,7 +323,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 		missing := new(fleet.Gone)
 		switch {
 		case errors.As(err, &missing):
-			next, err := h.records.older(r, a, r.PathValue("process"), stream, offset, missing)
+			next, err := h.older(r, a, stream, offset, missing)
 			if err != nil && !a.begun {
 				return err
 			}
@@ -346,6 +346,16 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 		offset += int64(len(b))
 		reached(offset)
 	}
+}
+
+// older sends from the record what is not in memory any more, and returns the offset that it has reached.
+func (h *sandboxesHandler) older(r *request, a *answering, stream string, offset int64, missing *fleet.Gone) (int64, error) {
+	s, err := h.find(r)
+	if err != nil {
+		return offset, err
+	}
+	i := s.Info()
+	return h.records.older(r, a, slices.Concat(i.Before, i.Runs), r.PathValue("process"), stream, offset, missing)
 }
 
 func write(w io.Writer, b []byte) error {
