@@ -263,11 +263,20 @@ func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
 func (s *Sandbox) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.resting() {
+		return false
+	}
+	s.place, s.start.former = nil, nil
+	s.idle.Stop()
+	return true
+}
+
+// resting sets the state of a sandbox that is paused and not to end, and reports whether it is one. The caller holds mu.
+func (s *Sandbox) resting() bool {
 	if s.rested == nil || s.rested.fork || s.ctx.Err() != nil {
 		return false
 	}
-	s.state, s.place, s.start.former = Paused, nil, nil
-	s.idle.Stop()
+	s.state = Paused
 	return true
 }
 
@@ -275,6 +284,7 @@ func (s *Sandbox) rests() bool {
 func (s *Sandbox) settle(start *start, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.resting()
 	close(start.over)
 	if s.rested == nil || s.start != start {
 		return
