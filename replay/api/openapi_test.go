@@ -83,7 +83,7 @@ func TestSchemas(t *testing.T) {
 	doc := loadDocument(t)
 	types := map[string]reflect.Type{}
 	for _, v := range []any{
-		api.RunItem{}, api.RunDetail{}, api.Verification{}, api.Comparison{}, api.FoundFinding{}, api.AccessEvent{}, api.RunNote{}, api.NoteRequest{}, views.View{}, api.ViewRequest{}, api.Job{}, api.TokenRequest{}, api.JobRequest{}, api.Health{}, api.Quotas{},
+		api.RunItem{}, api.RunDetail{}, api.Verification{}, api.Comparison{}, api.Lineage{}, api.FoundFinding{}, api.AccessEvent{}, api.RunNote{}, api.NoteRequest{}, views.View{}, api.ViewRequest{}, api.Job{}, api.TokenRequest{}, api.JobRequest{}, api.Health{}, api.Quotas{},
 		replay.Why{}, replay.Finding{}, api.State{}, api.Changes{}, api.Lanes{}, replay.Proc{}, replay.Connection{}, replay.FileHistory{},
 		replay.Call{}, replay.Credential{}, replay.Piece{}, access.Token{}, access.Principal{}, access.Problem{}, proof.RecordProof{},
 		client.Sandbox{}, client.SandboxRequest{}, client.ExtendRequest{}, client.ForkRequest{}, client.ProcessRequest{}, client.StartedProcess{}, client.SignalRequest{},

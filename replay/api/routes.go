@@ -77,6 +77,7 @@ func (h *handlers) routes() []*route {
 		{"GET", "/health", anybody, nil, h.about.health},
 		{"GET", "/runs", view, append([]string{"status", "project", "findings"}, dated...), h.runs.list},
 		{"GET", "/runs/{run}", view, nil, h.runs.one},
+		{"GET", "/runs/{run}/lineage", view, nil, h.runs.lineage},
 		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"after", "order", "tag"}), h.records.list},
 		{"GET", "/runs/{run}/records/{seq}", view, nil, h.records.one},
 		{"GET", "/runs/{run}/records/{seq}/proof", verifies, nil, h.records.proof},

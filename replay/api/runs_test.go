@@ -160,7 +160,7 @@ func TestOneNotFound(t *testing.T) {
 	}
 	names := []string{"r-nobody", "r-acme", "r-", "r-ow", "last", "none", logs()[0].ID, "%2e%2e", "r-own%00", "r-own%20", "%ff%fe", strings.Repeat("r", 129),
 		"r-own%2F..", "%3Cscript%3E", "R-OWN", "r-own%0d%0aX:1"}
-	for _, suffix := range []string{"", "/records", "/records/1", "/records/1/proof", "/state", "/changes", "/lanes", "/processes", "/connections", "/files", "/calls",
+	for _, suffix := range []string{"", "/lineage", "/records", "/records/1", "/records/1/proof", "/state", "/changes", "/lanes", "/processes", "/connections", "/files", "/calls",
 		"/credentials", "/findings", "/output", "/live", "/verify", "/bundle", "/export"} {
 		want := w.get("/runs/r-nobody"+suffix, token).problem(t, http.StatusNotFound)
 		want.Instance = ""

@@ -147,6 +147,12 @@ export interface Parent {
   manifest: string;
 }
 
+/** The runs that continue each other's state, each behind its parent. */
+export interface Lineage {
+  runs: { run: string; parent?: string; op?: string; start?: string; here: boolean }[];
+  more: boolean;
+}
+
 export interface Lifecycle {
   phase: "start" | "end";
   name?: string;

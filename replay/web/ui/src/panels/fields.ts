@@ -47,7 +47,7 @@ const specs: Record<Payload, Spec[]> = {
     ["project", "Project", "text"], ["tier", "Isolation tier", "text"], ["tier_note", "What that tier is worth", "text"],
     ["mode", "Mode", "text"], ["template", "Template", "text"], ["template_digest", "Template digest", "hash"],
     ["project_digest", "Project file, SHA-256", "hash"], ["project_version", "Registered version", "number"],
-    ["project_author", "Registered by", "text"], ["narrowing_digest", "Narrowing file, SHA-256", "hash"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
+    ["project_author", "Registered by", "text"], ["narrowing_digest", "Narrowing file, SHA-256", "hash"], ["parent", "Continues the run", "text"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
     ["steps", "Planned steps", "list"], ["secrets", "Secrets and the kinds of their sources", "list"], ["version", "Custody's version", "text"], ["host", "Host", "text"],
   ],
   exec: [

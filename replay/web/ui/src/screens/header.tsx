@@ -3,6 +3,7 @@ import { get, post, Problem, session } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, Hash, Length, Time, Words } from "../components/basic";
 import { Bundle } from "../components/bundle";
+import { Descent } from "../components/descent";
 import { RunNotes } from "../components/notes";
 import { ErrorBox } from "../components/boxes";
 import type { LiveState } from "../live";
@@ -48,6 +49,8 @@ export function Header({ run, live }: { run: RunStore; live: LiveState }) {
         <div><dt>Template</dt><dd><Words text={d.template || "–"} limit={60} mono={false} /> {facts.template_digest && <Hash value={facts.template_digest} length={8} />}</dd></div>
         <div><dt>Policy</dt><dd><Hash value={d.policy?.at(-1)?.digest ?? facts.policy_digest} length={8} /> {(d.policy?.length ?? 0) > 1 && <span class="muted">{d.policy.length} generations</span>}</dd></div>
         {d.host && <div><dt>Host</dt><dd><Words text={d.host} limit={60} mono={false} /></dd></div>}
+        {facts.parent && <div><dt>{facts.parent.op === "fork" ? "Fork of" : "Continues"}</dt><dd><a class="mono" href={to(["runs", facts.parent.run])}>{flat(facts.parent.run)}</a></dd></div>}
+        <Descent run={run} />
         {facts.tier_note && <div class="note"><dt>Tier note</dt><dd title={flat(facts.tier_note)}>{flat(facts.tier_note)}</dd></div>}
       </dl>
     </header>
