@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -124,10 +125,15 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 	s.following.Wait()
 	r := rested{Run: l.Run(), Resumed: resumed, Processes: p.Processes()}
 	s.mu.Lock()
-	err = s.keep(r)
+	r.At = time.Now().UTC()
+	r.Left = s.expires.Sub(r.At)
+	about, err := json.Marshal(s.described(r))
+	if err == nil {
+		err = s.keep(r)
+	}
 	s.mu.Unlock()
 	if err == nil {
-		r.Saved, err = p.Save(ctx, 0)
+		r.Saved, err = p.Save(ctx, 0, about)
 	}
 	if err != nil {
 		err = errors.Join(err, s.fleet.paused.remove(s.ID))

@@ -117,7 +117,10 @@ func (k pausedDir) all() (list []pausedSandbox, err error) {
 }
 
 // keep writes what is kept of the sandbox. The caller holds mu.
-func (s *Sandbox) keep(r rested) error {
+func (s *Sandbox) keep(r rested) error { return s.fleet.paused.put(s.described(r)) }
+
+// described returns what is kept. The caller holds mu.
+func (s *Sandbox) described(r rested) pausedSandbox {
 	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Before: s.before, Rested: r}
 	for _, p := range s.order {
 		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed(), Begun: p.begun}
@@ -132,7 +135,7 @@ func (s *Sandbox) keep(r rested) error {
 		}
 		k.Processes = append(k.Processes, one)
 	}
-	return s.fleet.paused.put(k)
+	return k
 }
 
 // recall sets how a process ended before.

@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -248,8 +249,13 @@ func (r *remote) Recover(ctx context.Context, files []*os.File) error {
 }
 
 // Save implements worker.Sandbox.
-func (r *remote) Save(ctx context.Context, keep time.Duration) (saved worker.Saved, err error) {
-	_, err = r.conn.Call(ctx, callSave, keep, &saved)
+func (r *remote) Save(ctx context.Context, keep time.Duration, about []byte) (saved worker.Saved, err error) {
+	f, err := privsep.Memory("sandbox", json.RawMessage(about))
+	if err != nil {
+		return saved, err
+	}
+	defer f.Close()
+	_, err = r.conn.Call(ctx, callSave, keep, &saved, f)
 	return saved, err
 }
 

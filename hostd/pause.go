@@ -1,10 +1,12 @@
 package hostd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,11 +16,14 @@ import (
 	"github.com/custody-project/custody/worker"
 )
 
-// The parts of a stored state. One without memory and devices has only the files of the sandbox.
+// The parts of a stored state. One without memory and devices has only the files of the sandbox, and partFiles is why.
 const (
 	partMemory  = "memory"
 	partDevices = "devices"
 	partDisk    = "disk"
+	partFiles   = "files"
+	partMachine = "machine" // see kindOf
+	partSandbox = "sandbox" // what the service knows of it, in JSON
 )
 
 // Base is what the state of a machine is stored relative to.
@@ -51,7 +56,10 @@ func (s *saving) stop() {
 }
 
 // Save implements worker.Sandbox. End ends it with an error.
-func (s *Sandbox) Save(ctx context.Context, keep time.Duration) (worker.Saved, error) {
+func (s *Sandbox) Save(ctx context.Context, keep time.Duration, about []byte) (worker.Saved, error) {
+	if len(about) > worker.MaxAbout {
+		return worker.Saved{}, fmt.Errorf("the description of the sandbox has %d bytes: at most %d are stored", len(about), worker.MaxAbout)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done, meta, err := s.beginSave(cancel, keep)
@@ -59,7 +67,7 @@ func (s *Sandbox) Save(ctx context.Context, keep time.Duration) (worker.Saved, e
 		return worker.Saved{}, err
 	}
 	defer close(done)
-	saved, err := s.save(ctx, meta)
+	saved, err := s.save(ctx, meta, about)
 	if err != nil {
 		return worker.Saved{}, fmt.Errorf("store the state of the sandbox: %w", err)
 	}
@@ -92,11 +100,14 @@ func (s *Sandbox) beginSave(cancel context.CancelFunc, keep time.Duration) (done
 }
 
 // save stores the state, or only the files if the memory contains a credential, or cannot be saved.
-func (s *Sandbox) save(ctx context.Context, m state.Meta) (saved worker.Saved, err error) {
-	err = s.write(ctx, m, &saved, s.writeMemory)
+func (s *Sandbox) save(ctx context.Context, m state.Meta, about []byte) (saved worker.Saved, err error) {
+	err = s.write(ctx, m, about, &saved, s.writeMemory)
 	if errors.Is(err, sandbox.ErrHoldsSecret) || errors.Is(err, sandbox.ErrNotSaved) {
 		saved.Files = err.Error()
-		err = s.write(ctx, m, &saved, func(ctx context.Context, _ *state.Writer) error {
+		err = s.write(ctx, m, about, &saved, func(ctx context.Context, w *state.Writer) error {
+			if err := w.Part(partFiles, strings.NewReader(saved.Files)); err != nil {
+				return err
+			}
 			return worker.SaveFiles(ctx, s.process.Conn)
 		})
 	}
@@ -104,12 +115,20 @@ func (s *Sandbox) save(ctx context.Context, m state.Meta) (saved worker.Saved, e
 }
 
 // write stores the state whose memory and devices are written by machine, which freezes the machine.
-func (s *Sandbox) write(ctx context.Context, m state.Meta, saved *worker.Saved, machine func(context.Context, *state.Writer) error) error {
+func (s *Sandbox) write(ctx context.Context, m state.Meta, about []byte, saved *worker.Saved, machine func(context.Context, *state.Writer) error) error {
 	w, err := s.parts.States.Create(ctx, m)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
+	if err := w.Part(partMachine, strings.NewReader(s.parts.Kind)); err != nil {
+		return err
+	}
+	if about != nil {
+		if err := w.Part(partSandbox, bytes.NewReader(about)); err != nil {
+			return err
+		}
+	}
 	if err := machine(ctx, w); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func (h *Host) origin(ctx context.Context, p *Parts, t template.Template, d sand
 	}
 	p.Project = s.Project
 	shape := s.shape()
+	p.Kind = kindOf(d, shape)
 	if s.Resume == nil {
 		if image, disk, err = h.disks(ctx, d, t, s, e); err != nil {
 			return image, nil, err
@@ -47,6 +48,37 @@ func (h *Host) origin(ctx context.Context, p *Parts, t template.Template, d sand
 		return image, nil, errors.Join(err, original.Close())
 	}
 	return h.continued(ctx, p, t, s, original)
+}
+
+// kindOf identifies the monitor, the processor and the shape of a machine: the state of another kind of machine cannot be loaded. A state of this host has
+// them in its base, too; one that was fetched from an archive has no base.
+func kindOf(d sandboxDriver, s template.Shape) string {
+	return fmt.Sprintf("%s\n%d CPUs\n%d bytes of memory\n%d bytes of disk\n", d.Fingerprint(), s.CPUs, s.Memory, s.Disk)
+}
+
+// maxKind bounds the part with the kind of a machine in bytes.
+const maxKind = 4 << 10
+
+// checkKind returns an error if a stored state is of another kind of machine.
+func checkKind(from *state.Snapshot, want string) error {
+	kind, err := text(from, partMachine, maxKind)
+	if errors.Is(err, state.ErrNoPart) || err == nil && kind != want {
+		return &state.BoundError{Run: from.Run, What: state.BoundBase}
+	}
+	return err
+}
+
+// text returns a part of at most limit bytes.
+func text(from *state.Snapshot, name string, limit int64) (string, error) {
+	r, size, err := from.Part(name)
+	if err != nil {
+		return "", err
+	}
+	if size > limit {
+		return "", fmt.Errorf("part %s of run %s has %d bytes: at most %d are accepted", name, from.Run, size, limit)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, limit))
+	return string(b), err
 }
 
 // shape returns that of the machine.
@@ -94,6 +126,9 @@ func (h *Host) continued(ctx context.Context, p *Parts, t template.Template, s S
 	p.From, err = open(ctx, state.Binding{
 		Run: r.Run, Tenant: r.Tenant, Project: s.Project, Template: t.Digest(), Base: p.Base.ID, Policy: r.Policy, Tier: p.Driver.Tier(), Host: p.Host,
 	})
+	if err == nil {
+		err = checkKind(p.From, p.Kind)
+	}
 	if err != nil {
 		return image, nil, errors.Join(err, original.Close())
 	}

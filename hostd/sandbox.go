@@ -45,6 +45,7 @@ type Parts struct {
 	States        *state.Store // of Save; nil: none
 	Host, Project string       // that the states belong to
 	Base          Base         // that they are relative to
+	Kind          string       // of the machine, see kindOf
 	// From is the stored state that the machine starts from; nil: none. Fork: the machine shares it with others.
 	From *state.Snapshot
 	Fork bool

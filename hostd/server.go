@@ -3,6 +3,7 @@ package hostd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -184,15 +185,9 @@ func (c *client) handlers() map[string]privsep.Handler {
 	}
 	return map[string]privsep.Handler{
 		callOpen: handle(c.open), callReopen: handle(c.reopen), callBegin: c.begin, callPolicy: c.policy, callRecover: c.recover,
-		callEnd:    with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.End() }),
-		callSigned: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return s.Signed(ctx) }),
-		callSave: handle(func(ctx context.Context, keep time.Duration) (any, error) {
-			s, err := c.get()
-			if err != nil {
-				return nil, err
-			}
-			return s.Save(ctx, keep)
-		}),
+		callEnd:       with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.End() }),
+		callSigned:    with(func(ctx context.Context, s worker.Sandbox) (any, error) { return s.Signed(ctx) }),
+		callSave:      c.save,
 		callContinued: with(func(ctx context.Context, s worker.Sandbox) (any, error) { return none{}, s.Continued(ctx) }),
 		callClose:     with(func(_ context.Context, s worker.Sandbox) (any, error) { return none{}, s.Close() }),
 	}
@@ -279,6 +274,40 @@ func (c *client) policy(ctx context.Context, _ []byte, files []*os.File) (any, [
 		return nil, nil, fmt.Errorf("the rules: %w", err)
 	}
 	return none{}, nil, s.SetPolicy(ctx, rules)
+}
+
+// save stores the state of the sandbox, with the description in the only file.
+func (c *client) save(ctx context.Context, body []byte, files []*os.File) (any, []*os.File, error) {
+	defer closeAll(files)
+	s, err := c.get()
+	if err != nil {
+		return nil, nil, err
+	}
+	var keep time.Duration
+	if err := privsep.Decode(body, &keep); err != nil {
+		return nil, nil, err
+	}
+	about, err := describe(files)
+	if err != nil {
+		return nil, nil, err
+	}
+	saved, err := s.Save(ctx, keep, about)
+	return saved, nil, err
+}
+
+// describe returns the description of a sandbox in the only file; nil: it is null.
+func describe(files []*os.File) ([]byte, error) {
+	if len(files) != 1 {
+		return nil, fmt.Errorf("%d files in place of one", len(files))
+	}
+	var about json.RawMessage
+	if err := privsep.FromMemoryUpTo(worker.MaxAbout, files[0], &about); err != nil {
+		return nil, fmt.Errorf("the description of the sandbox: %w", err)
+	}
+	if string(about) == "null" {
+		return nil, nil
+	}
+	return about, nil
 }
 
 // recover starts a worker that closes the record.

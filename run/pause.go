@@ -43,9 +43,9 @@ type Pausing struct{ Live *Live }
 // Suspend suspends the processes.
 func (p Pausing) Suspend(ctx context.Context) (Resumed, error) { return p.Live.session.Suspend(ctx) }
 
-// Save stores the state of the sandbox.
-func (p Pausing) Save(ctx context.Context, keep time.Duration) (Saved, error) {
-	return p.Live.job.sandbox.Save(ctx, keep)
+// Save stores the state of the sandbox, and about with it, in JSON.
+func (p Pausing) Save(ctx context.Context, keep time.Duration, about []byte) (Saved, error) {
+	return p.Live.job.sandbox.Save(ctx, keep, about)
 }
 
 // Continue ends the suspension after Save has failed.

@@ -26,8 +26,8 @@ type Sandbox interface {
 	// Close ends the sandbox and removes what it used. It may be called repeatedly.
 	Close() error
 	// Save stores the state of a suspended session's machine as that of the run, which is kept for that time; 0: state.DefaultKeep. The
-	// session then ends as paused, or, after an error, continues.
-	Save(ctx context.Context, keep time.Duration) (Saved, error)
+	// session then ends as paused, or, after an error, continues. about is JSON of at most MaxAbout bytes that is stored with it; nil: nothing.
+	Save(ctx context.Context, keep time.Duration, about []byte) (Saved, error)
 	// Continued removes the stored state that the sandbox was made from. It is called when its processes run.
 	Continued(ctx context.Context) error
 	// Signed returns the manifest of the record that was signed last, nil before the first.
@@ -41,6 +41,9 @@ type Saved struct {
 	// Files is why the state has only the files of the sandbox, and its processes end; empty: they continue.
 	Files string
 }
+
+// MaxAbout bounds the description of a sandbox that is stored with its state, in bytes.
+const MaxAbout = privsep.MaxMemory
 
 // Identity describes a run to the privileged process.
 type Identity struct {
