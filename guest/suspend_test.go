@@ -209,3 +209,19 @@ func TestSuspend(t *testing.T) {
 		got.await(t, "2034")
 	}
 }
+
+// TestSuspendAlone: a guest can be suspended as soon as a command in a cell of its own has ended.
+func TestSuspendAlone(t *testing.T) {
+	s := &suspended{T: t, machine: vmtest.Restore(t, vmtest.Options{Sensor: true})}
+	p := s.start(obey, nil)
+	for round := range 10 {
+		if got := s.machine.Bash("sleep 100 & echo alone"); got != "alone\n" { // the cell has to be killed
+			t.Errorf("%q", got)
+		}
+		s.park(func() {})
+		s.wake(vmtest.Identity(vmtest.Options{}))
+		if got := s.say(p, "echo here"); got != "here\n" {
+			t.Errorf("round %d: %q", round, got)
+		}
+	}
+}

@@ -13,8 +13,8 @@ type running struct {
 	mu      sync.Mutex // guards the fields below
 	procs   []*channel.Process
 	feeders map[*channel.Process]*feeder
-	joining int           // steps that attach to commands and are not attached yet
-	changed chan struct{} // closed and replaced when a command has ended, or a step has been attached
+	begun   int           // steps whose commands have not started yet, or are not attached yet
+	changed chan struct{} // closed and replaced when a command has started or ended
 }
 
 func newRunning() *running {
@@ -41,15 +41,15 @@ func (r *running) remove(p *channel.Process) {
 	r.change()
 }
 
-// join is called when a step begins to attach to its command. joined is called when it is attached or has failed; it can be called again.
-func (r *running) join() (joined func()) {
+// begin is called when a step begins. started is called when its command has started, or is attached, or has failed; it can be called again.
+func (r *running) begin() (started func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.joining++
+	r.begun++
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.joining--
+		r.begun--
 		r.change()
 	})
 }
@@ -92,13 +92,6 @@ func (s *steps) names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.past))
-}
-
-// count returns the number of steps that run.
-func (s *steps) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.live)
 }
 
 func (s *steps) end(name string) {

@@ -65,12 +65,9 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	if err := s.takeTurn(ctx); err != nil {
 		return channel.Exit{}, err
 	}
-	attached := func() {}
-	if st.Attach {
-		attached = s.running.join()
-		defer attached()
-	}
-	lease, started, err := s.begin(ctx, st)
+	running := s.running.begin()
+	defer running()
+	lease, seq, err := s.begin(ctx, st)
 	if err == nil {
 		s.steps.begin(st.Name)
 	}
@@ -79,7 +76,7 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 		return channel.Exit{}, err
 	}
 	limited, cancel := st.limit(ctx)
-	exit, err := s.observedCommand(limited, st, lease, started, attached)
+	exit, err := s.observedCommand(limited, st, lease, seq, running)
 	cancel()
 	s.steps.end(st.Name)
 	if lease != nil {
@@ -98,14 +95,14 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	return exit, errors.Join(err, recorded)
 }
 
-// observedCommand runs a command between the begin and the end of its observation by the host. It calls attached when the step is attached.
-func (s *Sandbox) observedCommand(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, attached func()) (channel.Exit, error) {
+// observedCommand runs a command between the begin and the end of its observation by the host. It calls running as command does.
+func (s *Sandbox) observedCommand(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, running func()) (channel.Exit, error) {
 	began, err := s.observed.beginStep(ctx, st.Name)
 	defer began()
 	if err != nil {
 		return channel.Exit{}, err
 	}
-	exit, err := s.command(ctx, st, lease, seq, func() { began(); attached() })
+	exit, err := s.command(ctx, st, lease, seq, began, running)
 	began()
 	return exit, errors.Join(err, s.observed.endStep(context.WithoutCancel(ctx), st.Name))
 }
@@ -196,8 +193,9 @@ func statusOf(err error) audit.Status {
 	return audit.StatusFailed
 }
 
-// command runs the step's command, whose start has the number seq, and calls began when the guest has started it.
-func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, began func()) (channel.Exit, error) {
+// command runs the step's command, whose start has the number seq. It calls began when the guest has started the command, and running when
+// all is connected with it.
+func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, seq uint64, began, running func()) (channel.Exit, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY, User: st.User, Session: st.Session}
@@ -210,7 +208,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
 	}
 	proc, err := startCommand(ctx, s.warm.guest(), st, cmd)
-	if st.Session || st.Attach { // else nothing runs concurrently, and the command has not started yet
+	if st.Session { // else nothing runs concurrently, and the command has not started yet
 		began()
 	}
 	for _, secret := range cmd.Secrets {
@@ -252,6 +250,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, se
 		control.Go(func() { s.credentials.keep(keep, proc, lease, done, end) })
 	}
 	s.running.feed(proc, st.Stdin)
+	running()
 
 	exit, err = s.await(ctx, proc)
 	var missing error

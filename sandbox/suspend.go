@@ -48,7 +48,7 @@ func (p Suspension) Suspend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, suspendTime)
 	defer cancel()
 	guest := s.warm.guest()
-	err := s.begun(ctx)
+	err := s.running.started(ctx)
 	if err == nil {
 		err = s.credentials.disarm(ctx, "the sandbox is suspended")
 	}
@@ -75,23 +75,6 @@ func (p Suspension) Suspend(ctx context.Context) error {
 
 // ErrNotBegun is an ErrSuspended of a Step that did not begin: it is not in the record, and can be repeated in the sandbox that continues.
 var ErrNotBegun = fmt.Errorf("the step has not begun: %w", ErrSuspended)
-
-// begunEvery is how often begun looks.
-const begunEvery = 2 * time.Millisecond
-
-// begun returns when the guest has started the commands of all steps that have begun. The caller holds turn, so that no others begin.
-func (s *Sandbox) begun(ctx context.Context) error {
-	tick := time.NewTicker(begunEvery)
-	defer tick.Stop()
-	for s.steps.count() != len(s.running.all()) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
 
 // ErrNotSuspended means that the processes could not be suspended, and run.
 var ErrNotSuspended = errors.New("the processes were not suspended")
@@ -132,7 +115,7 @@ func (p Suspension) Thaw(ctx context.Context) error {
 	s := p.Sandbox
 	ctx, cancel := context.WithTimeout(ctx, suspendTime)
 	defer cancel()
-	if err := s.running.attached(ctx); err != nil {
+	if err := s.running.started(ctx); err != nil {
 		return fmt.Errorf("wait until all steps are attached: %w", err)
 	}
 	return channel.Suspension{Client: s.warm.guest()}.Thaw(ctx)
@@ -214,9 +197,9 @@ func (r *running) wait(ctx context.Context) error {
 	return r.until(ctx, func() bool { return len(r.procs) == 0 })
 }
 
-// attached returns when all steps that began to attach are attached.
-func (r *running) attached(ctx context.Context) error {
-	return r.until(ctx, func() bool { return r.joining == 0 })
+// started returns when the commands of all steps that have begun have started, or are attached.
+func (r *running) started(ctx context.Context) error {
+	return r.until(ctx, func() bool { return r.begun == 0 })
 }
 
 // until returns when a condition holds, which is called with mu locked.

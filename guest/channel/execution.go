@@ -35,7 +35,9 @@ type execution struct {
 	cmd    Command
 	key    []byte // of the step's proofs; nil: it is not leased, or is suspended
 	exited chan struct{}
-	exit   Exit // set when exited is closed
+	exit   Exit          // set when exited is closed
+	gone   chan struct{} // closed when its cell has been removed
+	parked bool          // it is suspended; guarded by commands.mu
 
 	in       io.WriteCloser
 	out      [2]io.ReadCloser // stdout and stderr; nil: there is none, or it has ended
@@ -48,7 +50,7 @@ type execution struct {
 const maxHeld = 1 << 20
 
 func newExecution(cell Cell, cmd Command, key []byte) *execution {
-	x := &execution{cell: cell, cmd: cmd, key: key, exited: make(chan struct{})}
+	x := &execution{cell: cell, cmd: cmd, key: key, exited: make(chan struct{}), gone: make(chan struct{})}
 	x.in, x.out[0], x.out[1] = cell.Pipes()
 	go func() {
 		x.exit = cell.Wait()
@@ -62,8 +64,9 @@ func newExecution(cell Cell, cmd Command, key []byte) *execution {
 func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl net.Conn, data []net.Conn) {
 	cmd := w.decode()
 	err := refused
+	var started func()
 	if err == nil {
-		err = s.commands.begin(cmd.Step)
+		started, err = s.commands.begin(cmd.Step)
 	}
 	if err != nil {
 		s.finish(ctx, refusal(err), ctl, data)
@@ -72,13 +75,16 @@ func (s *Server) exec(ctx context.Context, w *wireCommand, refused error, ctl ne
 	defer s.commands.left()
 	cell, key, err := s.start(ctx, cmd, w.Sealed, ctl)
 	if err != nil {
+		started()
 		s.finish(ctx, refusal(err), ctl, data)
 		return
 	}
+	x := s.commands.add(newExecution(cell, cmd, key))
+	started()
 	if cmd.Session {
 		writeFrame(ctl, report{Started: true}, maxReport)
 	}
-	s.conduct(ctx, s.commands.add(newExecution(cell, cmd, key)), ctl, data)
+	s.conduct(ctx, x, ctl, data)
 }
 
 // conduct connects a command with the host until its end, which it reports, or until the guest is suspended.
@@ -86,14 +92,15 @@ func (s *Server) conduct(ctx context.Context, x *execution, ctl net.Conn, data [
 	if !x.connect(controls{ctl: ctl, step: x.cmd.Step, key: x.key}, data, s.commands.held()) {
 		closeAll(data)
 		clear(x.key)
-		x.key = nil // whoever attaches brings another one
+		x.key = nil // the host that attaches brings another one
+		s.commands.leave(x)
 		writeFrame(ctl, report{Suspended: true}, maxReport)
 		return
 	}
 	clear(x.key)
 	s.finish(ctx, x.exit, ctl, data)
-	s.commands.remove(x)
 	x.cell.Close()
+	s.commands.remove(x)
 }
 
 // finish reports the end of a command.

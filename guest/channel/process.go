@@ -91,7 +91,9 @@ func (c *Client) start(ctx context.Context, kind streamKind, cmd Command) (*Proc
 			return nil, err
 		}
 	}
-	c.processes.add(p)
+	if c.processes.add(p) {
+		p.Stdin.Close()
+	}
 	c.work.Go(func() { p.await(streams, early) })
 	return p, nil
 }
@@ -145,17 +147,28 @@ func (p *Process) await(streams []net.Conn, last *report) {
 
 // processes are those of a client that have not ended. The zero value is empty.
 type processes struct {
-	mu  sync.Mutex // guards all
-	all map[*Process]bool
+	mu        sync.Mutex // guards the fields below
+	all       map[*Process]bool
+	suspended bool // the input of all has ended
 }
 
-func (ps *processes) add(p *Process) {
+// add adds a process that has started. It reports whether the processes are suspended.
+func (ps *processes) add(p *Process) (suspended bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.all == nil {
 		ps.all = map[*Process]bool{}
 	}
 	ps.all[p] = true
+	return ps.suspended
+}
+
+// suspend returns the processes, whose input ends now, as that of those that are added later does.
+func (ps *processes) suspend() []*Process {
+	ps.mu.Lock()
+	ps.suspended = true
+	ps.mu.Unlock()
+	return ps.list()
 }
 
 func (ps *processes) remove(p *Process) {

@@ -21,8 +21,9 @@ var ErrSuspended = errors.New("the guest is suspended")
 //	open -------------> suspended, held -----------> suspended ------------> open
 //	       all frozen                                   attach
 type commands struct {
-	serving sync.WaitGroup // commands that are connected with the host, and those that start
-	others  sync.WaitGroup // operations on files and connections to ports
+	starting sync.WaitGroup // commands that start
+	serving  sync.WaitGroup // commands that are connected with the host, and those that start
+	others   sync.WaitGroup // operations on files and connections to ports
 
 	mu        sync.Mutex // guards the fields below
 	running   map[string]*execution
@@ -31,27 +32,36 @@ type commands struct {
 	leaving   chan struct{} // closed when the others must end; nil: nothing has asked for it
 }
 
-// begin announces a command.
-func (c *commands) begin(step string) error {
+// begin announces a command. The caller calls started when it runs or has failed, and then left.
+func (c *commands) begin(step string) (started func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.suspended {
-		return fmt.Errorf("start %q: %w", step, ErrSuspended)
+		return nil, fmt.Errorf("start %q: %w", step, ErrSuspended)
 	}
 	c.serving.Add(1)
-	return nil
+	c.starting.Add(1)
+	return c.starting.Done, nil
 }
 
-// rejoin returns a command that runs, for another session of the host.
+// rejoin returns a suspended command, for another session of the host.
 func (c *commands) rejoin(step string) (*execution, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x := c.running[step]
-	if x == nil {
-		return nil, fmt.Errorf("no command of a step %.80q runs", step)
+	if x == nil || !x.parked {
+		return nil, fmt.Errorf("no command of a step %.80q is suspended", step)
 	}
+	x.parked = false
 	c.serving.Add(1)
 	return x, nil
+}
+
+// leave is called when a command has been suspended, or could not be attached.
+func (c *commands) leave(x *execution) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.parked = true
 }
 
 // left is called when a command is not connected any more.
@@ -73,6 +83,7 @@ func (c *commands) remove(x *execution) {
 	if c.running[x.cmd.Step] == x {
 		delete(c.running, x.cmd.Step)
 	}
+	close(x.gone)
 }
 
 // held is closed when the streams of the commands are held.
@@ -110,20 +121,33 @@ func (c *commands) aside(streams ...net.Conn) (end func()) {
 	}
 }
 
-// suspend makes others end and freezes the commands, which begin to be held then.
+// suspend makes others end and freezes the commands, which begin to be held then. Commands that start run before they are frozen.
 func (c *commands) suspend(freeze func() error) error {
 	c.mu.Lock()
-	for step, x := range c.running {
-		if _, ok := x.cell.(Holder); !ok {
-			c.mu.Unlock()
-			return fmt.Errorf("the command of step %.80q is in a cell of its own and cannot be suspended", step)
-		}
-	}
 	if c.suspended {
 		c.mu.Unlock()
 		return ErrSuspended
 	}
 	c.suspended = true
+	c.mu.Unlock()
+	c.starting.Wait()
+	err := c.awaitRemoved()
+	if err == nil {
+		err = c.stop(freeze)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.suspended = false
+		return err
+	}
+	close(lazy(&c.holding))
+	return nil
+}
+
+// stop makes others end, and then freezes the commands.
+func (c *commands) stop(freeze func() error) error {
+	c.mu.Lock()
 	close(lazy(&c.leaving))
 	c.mu.Unlock()
 	c.others.Wait()
@@ -131,12 +155,39 @@ func (c *commands) suspend(freeze func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving = nil
-	if err != nil {
-		c.suspended = false
-		return err
+	return err
+}
+
+// removeTime bounds how long the guest may take to remove the cell of a command that has ended.
+const removeTime = 10 * time.Second
+
+// awaitRemoved returns when no command is left in a cell of its own: such a cell cannot be suspended. It waits only for commands that
+// have ended, of which the host may have the report before the guest has removed the cell.
+func (c *commands) awaitRemoved() error {
+	late := time.After(removeTime)
+	for _, x := range c.alone() {
+		if !isClosed(x.exited) {
+			return fmt.Errorf("the command of step %.80q is in a cell of its own and cannot be suspended", x.cmd.Step)
+		}
+		select {
+		case <-x.gone:
+		case <-late:
+			return fmt.Errorf("the cell of step %.80q was not removed within %s of its end", x.cmd.Step, removeTime)
+		}
 	}
-	close(lazy(&c.holding))
 	return nil
+}
+
+// alone returns the commands in cells of their own.
+func (c *commands) alone() (list []*execution) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range c.running {
+		if _, ok := x.cell.(Holder); !ok {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 // overflow reports whether a command was sent more input than can be kept for it.
@@ -238,6 +289,7 @@ func (s *Server) attach(ctx context.Context, w *wireCommand, refused error, ctl 
 	defer s.commands.left()
 	if w.Sealed {
 		if x.key, err = s.unseal(w.Step, ctl, x.cell.(Holder).Deliver); err != nil {
+			s.commands.leave(x)
 			s.finish(ctx, refusal(err), ctl, data)
 			return
 		}
@@ -311,7 +363,7 @@ func (s Suspension) suspend(ctx context.Context, stop func()) (frozen bool, err 
 		return true, c.failed(ctx, "read the answer", hostile("first answer to a suspension that the commands are not frozen"))
 	}
 	stop()
-	for _, p := range c.processes.list() {
+	for _, p := range c.processes.suspend() {
 		p.Stdin.Close()
 	}
 	if r, err = read(); err == nil && (r.Mark == 0 || !r.Done) {
@@ -369,6 +421,9 @@ func (s Suspension) park(ctx context.Context) error {
 	c.guard.parking.Store(true)
 	c.cancel(ErrSuspended) // goAway ends all streams
 	streams, err := c.open(ctx, hello{Kind: streamPark}, 0)
+	if err != nil && isClosed(c.guard.parked) {
+		return c.link.leave(c.session) // the guest was faster than yamux, which reports the end in place of the write
+	}
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,9 +45,21 @@ func (c heldCell) set(t time.Time) {
 func (c heldCell) Hold()    { c.set(time.Unix(1, 0)) }
 func (c heldCell) Release() { c.set(time.Time{}) }
 
+// slowCell is a localCell that is not removed immediately.
+type slowCell struct {
+	*localCell
+	remove func()
+}
+
+func (c slowCell) Close() error {
+	c.remove()
+	return nil
+}
+
 // freezer runs commands that can be frozen.
 type freezer struct {
 	localRunner
+	remove  func()               // called when a command's own cell is removed; nil: nothing is
 	deliver func([]Secret) error // see heldCell
 	mu      sync.Mutex           // guards cells
 	cells   []*localCell
@@ -61,6 +74,9 @@ func (f *freezer) Start(ctx context.Context, cmd Command) (Cell, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cells = append(f.cells, local)
+	if !cmd.Session && f.remove != nil {
+		return slowCell{local, f.remove}, nil
+	}
 	if !cmd.Session {
 		return local, nil
 	}
@@ -222,6 +238,90 @@ func TestSuspendSession(t *testing.T) {
 	}
 	<-output
 	c.Close()
+}
+
+// TestSuspendWaits: a guest is suspended when the commands that start have started, and the cells of those that have ended are removed.
+func TestSuspendWaits(t *testing.T) {
+	const long = 200 * time.Millisecond
+	t.Run("removed", func(t *testing.T) {
+		g, f := newFreezable(t)
+		var removed atomic.Bool
+		f.remove = func() { time.Sleep(long); removed.Store(true) }
+		c := g.session(t, "r-1", nil)
+		defer c.Close()
+		p, err := c.Start(timeout(t), Command{Step: "s", Argv: []string{"true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(p)
+		if exit, err := p.Wait(timeout(t)); err != nil || exit.Code != 0 {
+			t.Fatalf("%+v %v", exit, err)
+		}
+		if park(t, c); !removed.Load() {
+			t.Error("the cell of a command that has ended was not removed")
+		}
+	})
+	t.Run("refused before", func(t *testing.T) {
+		g, _ := newFreezable(t)
+		g.Dial = func(context.Context, int) (splice.Conn, error) {
+			a, b := socketPair(t)
+			t.Cleanup(func() { b.Close() })
+			return a.(*net.UnixConn), nil
+		}
+		c := g.session(t, "r-1", nil)
+		defer c.Close()
+		conn, err := c.Dial(timeout(t), 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Start(timeout(t), Command{Step: "s", Argv: []string{"cat"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(p)
+		if suspension(c).Suspend(timeout(t), func() {}) == nil {
+			t.Fatal("suspended with a command in a cell of its own")
+		}
+		p.Stdin.Close()
+		if _, err := p.Wait(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-conn.Over()
+			conn.Close()
+		}()
+		park(t, c)
+	})
+	t.Run("started", func(t *testing.T) {
+		g, f := newFreezable(t)
+		starting := make(chan bool)
+		f.started = func(Command) { close(starting); time.Sleep(long) }
+		c := g.session(t, "r-1", nil)
+		cmd := Command{Step: "s", Argv: []string{"cat"}, Session: true}
+		go func() {
+			if p, err := c.Start(timeout(t), cmd); err != nil {
+				t.Error(err)
+			} else {
+				drain(p)
+			}
+		}()
+		<-starting
+		park(t, c)
+		c = g.session(t, "r-2", nil)
+		defer c.Close()
+		p, err := suspension(c).Attach(timeout(t), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(p)
+		if err := suspension(c).Thaw(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+		p.Stdin.Close()
+		if exit, err := p.Wait(timeout(t)); err != nil || exit.Code != 0 {
+			t.Errorf("%+v %v", exit, err)
+		}
+	})
 }
 
 // park suspends a guest and ends its session.
