@@ -122,8 +122,7 @@ func again(st *stage, id channel.Identity) error {
 	if err := renew(id, st.random); err != nil {
 		return err
 	}
-	_, err := st.assume(id)
-	return err
+	return st.resume(id)
 }
 
 // serve serves the host until the channel ends. When the guest was suspended, it waits for the next host.

@@ -31,8 +31,9 @@ type stage struct {
 
 	// Opened and asked for before the snapshot, so that a wake need not.
 	identity [len(identity)]struct{ fd, size int }
-	random   int   // descriptor of /dev/urandom
-	memory   int64 // of the machine, in bytes
+	name     machine // in their contents
+	random   int     // descriptor of /dev/urandom
+	memory   int64   // of the machine, in bytes
 }
 
 func newStage(ctx context.Context, s Sensor) (*stage, error) {
@@ -144,15 +145,18 @@ func (st *stage) build() (err error) {
 // on a tmpfs and mounted over the overlay's, because rewriting them at each wake is fast there.
 var identity = [...]string{"hostname", "hosts", "machine-id"}
 
+// maxIdentity is the size of the tmpfs.
+const maxIdentity = 64 << 10
+
 // openIdentity makes the files.
 func (st *stage) openIdentity() (err error) {
 	for i, name := range identity {
-		st.identity[i].fd, err = unix.Open(filepath.Join(identityDir, name), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+		st.identity[i].fd, err = unix.Open(filepath.Join(identityDir, name), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
 		if err != nil {
 			return fmt.Errorf("make the machine's identity: %w", err)
 		}
 	}
-	return st.writeIdentity("localhost", strings.Repeat("0", 32))
+	return st.writeIdentity(machine{"localhost", strings.Repeat("0", 32)})
 }
 
 // assume gives the cells the run's host name, machine-id and certificate, and returns its limits.
@@ -160,7 +164,7 @@ func (st *stage) assume(id channel.Identity) (l cell.Limits, err error) {
 	if err := unix.Sethostname([]byte(id.Hostname)); err != nil {
 		return l, fmt.Errorf("set the host name %q: %w", id.Hostname, err)
 	}
-	if err := st.writeIdentity(id.Hostname, id.MachineID); err != nil {
+	if err := st.writeIdentity(machine{id.Hostname, id.MachineID}); err != nil {
 		return l, err
 	}
 	if len(id.Trust) > 0 {
@@ -171,9 +175,10 @@ func (st *stage) assume(id channel.Identity) (l cell.Limits, err error) {
 	return st.limits(id.Limits), nil
 }
 
-func (st *stage) writeIdentity(hostname, machineID string) error {
-	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + hostname + "\n"
-	for i, content := range []string{hostname + "\n", hosts, machineID + "\n"} {
+func (st *stage) writeIdentity(m machine) error {
+	st.name = m
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n" + m.hosts()
+	for i, content := range []string{m.hostname + "\n", hosts, m.id + "\n"} {
 		f := &st.identity[i]
 		_, err := unix.Pwrite(f.fd, []byte(content), 0)
 		if err == nil && len(content) < f.size {

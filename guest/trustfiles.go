@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,8 @@ type trustFiles struct {
 
 	size  int64 // of all
 	store *trust.JavaStore
-	err   error // why they could not be made, for a wake that needs them
+	given []byte // the host's certificate, in PEM; empty: there is none
+	err   error  // why they could not be made, for a wake that needs them
 }
 
 func newTrustFiles() (*trustFiles, error) {
@@ -102,11 +104,11 @@ func (b *trustFiles) add(file []byte) error {
 	if b.err != nil {
 		return b.err
 	}
-	added := trust.Certificates(file)
-	if len(added) != 1 {
-		return fmt.Errorf("%d certificates in PEM to be trusted, expected one", len(added))
+	added, err := certificate(file)
+	if err != nil {
+		return err
 	}
-	head, rest, at := b.store.Add(added[0])
+	head, rest, at := b.store.Add(added)
 	for _, w := range []struct {
 		f       *os.File
 		content []byte
@@ -116,7 +118,17 @@ func (b *trustFiles) add(file []byte) error {
 			return err
 		}
 	}
+	b.given = bytes.Clone(file)
 	return nil
+}
+
+// certificate returns the DER of the only certificate in a PEM file.
+func certificate(file []byte) ([]byte, error) {
+	all := trust.Certificates(file)
+	if len(all) != 1 {
+		return nil, fmt.Errorf("%d certificates in PEM to be trusted, expected one", len(all))
+	}
+	return all[0], nil
 }
 
 // link makes a symbolic link to the host's certificate, if the directory exists and the path does not.

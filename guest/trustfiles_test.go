@@ -36,7 +36,7 @@ func authority(t *testing.T) (ca, leaf, key string) {
 	}
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Custody Sandbox r-TEST", Organization: []string{"Custody"}},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Custody Sandbox r-" + rand.Text()[:8], Organization: []string{"Custody"}},
 		NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	server := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, NotBefore: from, NotAfter: to}

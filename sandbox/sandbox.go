@@ -4,6 +4,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -151,9 +152,7 @@ func (s *Sandbox) Identify(ctx context.Context) error {
 		id.Sensor = false
 	}
 	if r := s.settings.Resumed; r != nil {
-		if r.MachineID != "" { // else it is a fork
-			id.MachineID, id.Hostname = r.MachineID, r.Hostname
-		}
+		id.MachineID, id.Hostname = cmp.Or(r.MachineID, id.MachineID), cmp.Or(r.Hostname, id.Hostname)
 		s.steps.remember(r.Steps...)
 		channel.Suspension{Client: s.warm.guest()}.Recall(r.Steps...)
 	}

@@ -93,7 +93,7 @@ func (m image) pages(ctx context.Context, size int64, page func(int64, []byte) e
 
 // Resumed describes a sandbox that continues from a saved state.
 type Resumed struct {
-	MachineID, Hostname string   // that its guest has
+	MachineID, Hostname string   // that its guest has; empty: it is a fork and gets new ones before its processes run
 	Steps               []string // the names of all earlier steps of its session
 }
 

@@ -118,12 +118,18 @@ func (b *Block) Open(l Limits, hostname string, w Watcher) error {
 	if err := b.group.set("memory.max", fmt.Sprint(l.Memory), "pids.max", pids); err != nil {
 		return err
 	}
+	return b.Rename(hostname)
+}
+
+// Rename sets the host name of the cells that exist: the next one, and the session's. No command may be started meanwhile. Later cells have
+// the name of the caller.
+func (b *Block) Rename(hostname string) error {
 	p := <-b.next
 	if p.err == nil {
 		p.err = p.first.setHostname(hostname)
 	}
 	b.next <- p
-	return p.err
+	return errors.Join(p.err, b.session.rename(hostname))
 }
 
 // AwaitReady returns when the next cell has been prepared. No command may be started during the call.

@@ -92,6 +92,16 @@ func (b *Block) EndSession() error {
 	return l.session.close()
 }
 
+// rename sets the host name of the session, if it is open.
+func (l *lazySession) rename(hostname string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil || l.ended {
+		return nil
+	}
+	return l.session.shell.first.setHostname(hostname)
+}
+
 // dismiss ends the main process of a shell that has no command.
 func (s *shell) dismiss() {
 	unix.Kill(s.main.pid, unix.SIGKILL)
