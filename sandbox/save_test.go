@@ -45,7 +45,7 @@ func beginWith(t *testing.T, m vmm.Machine, run string, resumed *sandbox.Resumed
 	})
 	must(t, err)
 	t.Cleanup(func() { w.Close(context.Background()) })
-	settings := sandbox.Settings{Run: run, Memory: m.Memory, PIDs: 256, Output: 16 << 20, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}, Resumed: resumed}
+	settings := sandbox.Settings{Run: run, Memory: m.Memory, PIDs: 256, Output: 1 << 40, Sensor: true, Files: channel.FileSettings{ReadOver: 8 << 20}, Resumed: resumed}
 	s, err := w.Assign(t.Context(), parts, settings, func(err error) { t.Errorf("abort: %v", err) })
 	must(t, err)
 	must(t, s.Identify(t.Context()))
