@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"iter"
 	"os/exec"
 	"path/filepath"
@@ -78,4 +79,32 @@ func TestLineage(t *testing.T) {
 	p.WaitTextIn(".run-head", "Fork of", child)
 	p.ClickText(".run-head summary", "Lineage")
 	p.WaitTextIn(".lineage", root, child, one, two, "compare")
+}
+
+// TestLineageErased: an erased record of a parent, and a parent whose whole record retention deleted, are no findings about
+// the child. An erasure after the child began does not change what the child states.
+func TestLineageErased(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	parent := sampleruns.Record(t, d.home, sampleruns.Review())
+	p, err := proof.ParentOf(t.Context(), filepath.Join(d.home, "runs", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Op = audit.OpResume
+	of := d.records(parent, "output", "exec", "file")
+	d.must(0, "erase", parent, fmt.Sprint(of[0].Seq), "--reason", "a request", "--by", "dpo")
+	child := sampleruns.Record(t, d.home, continuing(&p))
+	d.contains(d.must(0, "verify", child).stdout, "resume of "+parent, "verified, 1 of ", " records erased")
+	d.retaining("delete_after: 1ms")
+	time.Sleep(time.Millisecond)
+	d.must(0, "prune")
+	d.retaining("delete_after: 100h")
+	again := sampleruns.Record(t, d.home, continuing(&p))
+	d.contains(d.must(0, "verify", again).stdout, "resume of "+parent, "erased: the host deleted the whole record on ", "delete_after: 1ms")
+	bundle := filepath.Join(t.TempDir(), "b.tar")
+	d.must(0, "bundle", again, "-o", bundle)
+	d.contains(d.must(0, "verify", bundle).stdout, "resume of "+parent, "not here: ask for the record with this manifest")
+	p.Manifest = p.Root
+	d.must(1, "verify", sampleruns.Record(t, d.home, continuing(&p)))
 }
