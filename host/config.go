@@ -37,7 +37,7 @@ const ConfigFile = "host.yaml"
 //	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
-//	paused: {budget: 20GiB}                     # disk for the states of paused sandboxes
+//	paused: {budget: 20GiB}                     # disk for the states of paused sandboxes; archive: where they go later
 //	delete_after: 2160h                         # deletes a whole run that long after its end; only with SQLite
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
 //	fleet: {root: "fleet.example+..."}          # the key that signs which hosts' keys are trusted
@@ -116,7 +116,8 @@ type Retain struct {
 
 // Paused bounds the stored states of paused sandboxes.
 type Paused struct {
-	Budget Bytes `yaml:"budget"` // 0: DefaultPaused
+	Budget  Bytes          `yaml:"budget"` // 0: DefaultPaused
+	Archive *PausedArchive `yaml:"archive"`
 }
 
 // DefaultPaused is the disk budget of paused sandboxes in bytes.
@@ -262,6 +263,9 @@ func (c *Config) check() error {
 		return err
 	}
 	if err := c.Notify.Check(); err != nil {
+		return err
+	}
+	if err := c.Paused.Archive.check(); err != nil {
 		return err
 	}
 	names := map[string]bool{}

@@ -25,16 +25,9 @@ type Bounded struct {
 
 // Open is like Host's, and refuses what exceeds the project.
 func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, Details, error) {
-	base := project.Default()
-	if s.Project != "" {
-		r, err := registry.Registry{Dir: b.Home.Projects()}.Current(s.Project)
-		if err != nil {
-			return nil, Details{}, err
-		}
-		base = r.File
-	}
-	if beyond := s.beyond(base, b.Home.Config()); len(beyond) > 0 {
-		return nil, Details{}, fmt.Errorf("the sandbox exceeds the project %s: %s", base.Project, strings.Join(beyond, "; "))
+	base, err := b.base(s)
+	if err != nil {
+		return nil, Details{}, err
 	}
 	policy, err := base.Policy()
 	if err != nil {
@@ -48,6 +41,22 @@ func (b *Bounded) Open(ctx context.Context, s Spec, e Events) (worker.Sandbox, D
 		return b.Home.Config().Serves(tenant) && (s.Project == "" || b.Home.Config().Offers(tenant, s.Project))
 	}
 	return &bounded{sandbox, base, policy, serves, statement.Facts{TemplateDigest: details.TemplateDigest, Tier: details.Tier}}, details, nil
+}
+
+// base returns the file of the project of s, or the defaults, and an error if s exceeds them.
+func (b *Bounded) base(s Spec) (project.File, error) {
+	base := project.Default()
+	if s.Project != "" {
+		r, err := registry.Registry{Dir: b.Home.Projects()}.Current(s.Project)
+		if err != nil {
+			return base, err
+		}
+		base = r.File
+	}
+	if beyond := s.beyond(base, b.Home.Config()); len(beyond) > 0 {
+		return base, fmt.Errorf("the sandbox exceeds the project %s: %s", base.Project, strings.Join(beyond, "; "))
+	}
+	return base, nil
 }
 
 // Reopen implements Opener.

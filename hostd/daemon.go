@@ -81,7 +81,9 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	}
 	maps.Copy(calls, handover(former))
 	maps.Copy(calls, keys.Handlers())
-	maps.Copy(calls, stateCalls(&Host{Home: d.Home}))
+	states := &Host{Home: d.Home, Templates: d.Templates}
+	maps.Copy(calls, stateCalls(states))
+	maps.Copy(calls, moveCalls(boundedMoves{states, &Bounded{Home: d.Home}}))
 	sandboxes, end, err := d.sandboxes(ctx, ledger)
 	if err != nil {
 		return err

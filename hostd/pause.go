@@ -136,7 +136,7 @@ func (s *Sandbox) write(ctx context.Context, m state.Meta, about []byte, saved *
 		return err
 	}
 	info, err := w.Commit(ctx)
-	saved.Size, saved.Expires = info.Size, info.Expires
+	saved.Size, saved.Created, saved.Expires = info.Size, info.Created, info.Expires
 	return err
 }
 

@@ -33,7 +33,7 @@ func (h *Host) Stored(_ context.Context, tenant, run string) (worker.Saved, erro
 	if err == nil && info.Tenant != tenant && !info.Damaged {
 		err = &state.BoundError{Run: run, What: state.BoundTenant}
 	}
-	return worker.Saved{Size: info.Size, Expires: info.Expires}, err
+	return worker.Saved{Size: info.Size, Created: info.Created, Expires: info.Expires}, err
 }
 
 // Discard implements States.

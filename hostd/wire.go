@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof/sealer"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/project/registry"
 	"github.com/custody-project/custody/state"
@@ -32,6 +33,9 @@ const (
 
 	callStored  = "stored" // of a paused sandbox
 	callDiscard = "discard"
+	callExport  = "export"
+	callImport  = "import"
+	callAbout   = "about"
 
 	callHome = "home" // returns the directory of the Server's home
 )
@@ -50,7 +54,7 @@ var kinds = privsep.Kinds{
 	"isolation": tier.ErrUnavailable, "template": template.ErrNotFound, "broken-template": template.ErrBroken, "qemu": qemu.ErrMissing,
 	"project": registry.ErrUnknown, "full": unix.ENOSPC, "read-only": unix.EROFS, "live": sealer.ErrLive,
 	"silent":     worker.ErrSilent,
-	"not stored": state.ErrNotFound, "claimed": state.ErrClaimed, "expired": state.ErrExpired, "altered": state.ErrAltered, "no key": state.ErrNoKey, "budget": state.ErrBudget, "bound": state.ErrBound,
+	"not stored": state.ErrNotFound, "claimed": state.ErrClaimed, "expired": state.ErrExpired, "altered": state.ErrAltered, "no key": state.ErrNoKey, "budget": state.ErrBudget, "no archive": host.ErrNoArchive, "bound": state.ErrBound,
 }
 
 type none struct{}

@@ -68,6 +68,20 @@ func (e *encoder) newPages(name string, size int64, base io.ReaderAt) (*Pages, e
 	return pages, nil
 }
 
+// bytes writes a part of bytes.
+func (e *encoder) bytes(name string, r io.Reader) error {
+	p, err := e.begin(name, false, 0)
+	buf := make([]byte, chunkData)
+	for more := true; more && err == nil; {
+		var n int
+		if n, more, err = fillFrom(r, buf); err == nil && n > 0 {
+			p.Size += int64(n)
+			err = e.chunk(p, buf[:n])
+		}
+	}
+	return err
+}
+
 // chunk compresses and writes a chunk.
 func (e *encoder) chunk(p *part, plain []byte) error {
 	e.packed = e.zstd.EncodeAll(plain, e.packed[:0])

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/custody-project/custody/store"
@@ -19,6 +21,8 @@ type Elsewhere struct {
 	Host    string
 	Keys    Wrapper   // encrypts the export
 	Expires time.Time // zero: when the snapshot expires
+	// Parts are parts of bytes that the export has in place of those of the snapshot with the same names, or in addition.
+	Parts map[string][]byte
 }
 
 // Export writes the snapshot to w for other hosts, without a base: it includes the pages of the base. bases has the base of each part of pages, nil
@@ -32,7 +36,7 @@ func (s *Snapshot) Export(ctx context.Context, w io.Writer, to Elsewhere, bases 
 	out := &counter{Writer: w}
 	err := s.allowed(m)
 	if err == nil {
-		err = s.export(ctx, out, m, to.Keys, bases)
+		err = s.export(ctx, out, m, to, bases)
 	}
 	if err != nil {
 		return Info{}, fmt.Errorf("export run %s: %w", s.Run, err)
@@ -48,12 +52,15 @@ func (s *Snapshot) allowed(m manifest) error {
 	return m.check()
 }
 
-func (s *Snapshot) export(ctx context.Context, w io.Writer, m manifest, keys Wrapper, bases map[string]*os.File) error {
-	e, err := newEncoder(ctx, w, m, keys)
+func (s *Snapshot) export(ctx context.Context, w io.Writer, m manifest, to Elsewhere, bases map[string]*os.File) error {
+	e, err := newEncoder(ctx, w, m, to.Keys)
 	if err != nil {
 		return err
 	}
 	for _, p := range s.index.Parts {
+		if _, replaced := to.Parts[p.Name]; replaced {
+			continue
+		}
 		base, named := bases[p.Name]
 		if s.Base == NoBase {
 			base = nil
@@ -62,6 +69,11 @@ func (s *Snapshot) export(ctx context.Context, w io.Writer, m manifest, keys Wra
 		}
 		if err := s.copyPart(ctx, e, p, base); err != nil {
 			return fmt.Errorf("part %s: %w", p.Name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(to.Parts)) {
+		if err := e.bytes(name, bytes.NewReader(to.Parts[name])); err != nil {
+			return fmt.Errorf("part %s: %w", name, err)
 		}
 	}
 	return e.close()
@@ -270,12 +282,20 @@ func (u untilDone) Read(p []byte) (int, error) {
 
 // ReadInfo reads the manifest of an export that has size bytes. It is not authenticated: only Import does that. The error is ErrAltered if it has none.
 func ReadInfo(r io.Reader, size int64) (Info, error) {
-	head := make([]byte, len(magic)+maxManifest+1)
+	head := make([]byte, MaxInfo)
 	n, err := io.ReadFull(r, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return Info{}, err
 	}
-	m, _, err := parseManifest(head[:n])
+	return ParseInfo(head[:n], size)
+}
+
+// MaxInfo is how many bytes the manifest of an export has at most, with what precedes it.
+const MaxInfo = len(magic) + maxManifest + 1
+
+// ParseInfo is ReadInfo for the first bytes of an export, MaxInfo if it has as many.
+func ParseInfo(head []byte, size int64) (Info, error) {
+	m, _, err := parseManifest(head)
 	if err != nil {
 		return Info{}, altered(err)
 	}

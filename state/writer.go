@@ -97,16 +97,7 @@ func (w *Writer) Part(name string, r io.Reader) error {
 	if w.err != nil {
 		return w.err
 	}
-	p, err := w.enc.begin(name, false, 0)
-	buf := make([]byte, chunkData)
-	for more := true; more && err == nil; {
-		var n int
-		if n, more, err = fillFrom(r, buf); err == nil && n > 0 {
-			p.Size += int64(n)
-			err = w.enc.chunk(p, buf[:n])
-		}
-	}
-	return w.keep(err)
+	return w.keep(w.enc.bytes(name, r))
 }
 
 // fillFrom reads until buf is full, or r has no more. Unlike io.ReadFull it distinguishes the end of r from an io.ErrUnexpectedEOF of r.

@@ -36,8 +36,8 @@ type Sandbox interface {
 
 // Saved describes a stored state.
 type Saved struct {
-	Size    int64 // bytes
-	Expires time.Time
+	Size             int64 // bytes
+	Created, Expires time.Time
 	// Files is why the state has only the files of the sandbox, and its processes end; empty: they continue.
 	Files string
 }

@@ -136,34 +136,53 @@ func openNATS(t Target, u *url.URL) (export.Sink, error) {
 }
 
 func openS3(t Target, u *url.URL) (export.Sink, error) {
+	o, err := t.s3(u)
+	if err != nil {
+		return nil, err
+	}
+	return s3.New(o)
+}
+
+// S3 returns the bucket, the server and the credentials of a target in S3.
+func (t Target) S3() (s3.Options, error) {
+	u, err := parse(t)
+	if err == nil && u.Scheme != "s3" {
+		err = &SchemeError{t.To}
+	}
+	if err != nil {
+		return s3.Options{}, err
+	}
+	return t.s3(u)
+}
+
+func (t Target) s3(u *url.URL) (o s3.Options, err error) {
 	q := u.Query()
-	o := s3.Options{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: q.Get("region"), Access: t.User, Secret: t.password()}
+	o = s3.Options{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: q.Get("region"), Access: t.User, Secret: t.password()}
 	endpoint := q.Get("endpoint")
 	scheme, host, ok := strings.Cut(endpoint, "://")
 	if !ok {
 		scheme, host = "https", endpoint
 	}
 	if endpoint == "" {
-		return nil, errors.New("to: s3 needs ?endpoint=HOST, as s3.eu-central-1.amazonaws.com")
+		return o, errors.New("to: s3 needs ?endpoint=HOST, as s3.eu-central-1.amazonaws.com")
 	}
 	if scheme != "https" && scheme != "http" {
-		return nil, fmt.Errorf("to: the endpoint's scheme %.20q is neither https nor http", scheme)
+		return o, fmt.Errorf("to: the endpoint's scheme %.20q is neither https nor http", scheme)
 	}
 	if strings.Contains(host, "@") {
-		return nil, &CredentialError{t.Name}
+		return o, &CredentialError{t.Name}
 	}
 	o.Endpoint = strings.TrimSuffix(host, "/")
-	var err error
 	if o.TLS, err = secure(t, &url.URL{Scheme: "s3 over " + scheme, Host: o.Endpoint}, scheme == "https"); err != nil {
-		return nil, err
+		return o, err
 	}
 	if err := queryOnly(u, "endpoint", "region"); err != nil {
-		return nil, err
+		return o, err
 	}
 	if (o.Access == "") != !o.Secret.Set() {
-		return nil, errors.New("user (the access key) and password_file or password_env (the secret key) go together")
+		return o, errors.New("user (the access key) and password_file or password_env (the secret key) go together")
 	}
-	return s3.New(o)
+	return o, nil
 }
 
 // checkHeaders refuses headers that carry credentials: those come from files or the environment.

@@ -15,7 +15,7 @@ import (
 
 // Config is how an Archive works.
 type Config struct {
-	Keys state.Wrapper // of all hosts that use the archive, such as a state.SharedKeyFile
+	Keys state.Wrapper // of all hosts that use the archive, such as a state.SharedKeyFile; nil: Put and Fetch are not called
 	// Group is the name of these hosts: what is archived for one group is not fetched for another. See also For.
 	Group string
 	// Abandoned is how old an unfinished upload is when Open takes it for that of a dead process. 0: a day.
@@ -67,21 +67,27 @@ type Receipt struct {
 // has one snapshot of a run: an earlier one is removed first, and the error is ErrNewer if it has a later one. It expires at expires; zero: when
 // the snapshot does. bases are those of Snapshot.Export. ctx ends it at any time.
 func (a *Archive) Put(ctx context.Context, snap *state.Snapshot, expires time.Time, bases map[string]*os.File) (Receipt, error) {
-	r, err := a.put(ctx, snap, state.Elsewhere{Host: a.config.Group, Keys: a.config.Keys, Expires: expires}, bases)
+	to := state.Elsewhere{Host: a.config.Group, Keys: a.config.Keys, Expires: expires}
+	return a.PutFrom(ctx, snap.Info, func(w io.Writer) (state.Info, error) { return snap.Export(ctx, w, to, bases) })
+}
+
+// PutFrom is Put for a process without the keys: export has another one write the export of the snapshot that info describes. It ends when a write fails.
+func (a *Archive) PutFrom(ctx context.Context, info state.Info, export func(io.Writer) (state.Info, error)) (Receipt, error) {
+	r, err := a.put(ctx, info, export)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("archive run %s: %w", snap.Run, err)
+		return Receipt{}, fmt.Errorf("archive run %s: %w", info.Run, err)
 	}
 	return r, nil
 }
 
-func (a *Archive) put(ctx context.Context, snap *state.Snapshot, to state.Elsewhere, bases map[string]*os.File) (r Receipt, err error) {
-	if r.Object, err = Name(snap.Tenant, snap.Run); err != nil {
+func (a *Archive) put(ctx context.Context, info state.Info, export func(io.Writer) (state.Info, error)) (r Receipt, err error) {
+	if r.Object, err = Name(info.Tenant, info.Run); err != nil {
 		return r, err
 	}
-	if err := a.replace(ctx, r.Object, snap.Info); err != nil {
+	if err := a.replace(ctx, r.Object, info); err != nil {
 		return r, err
 	}
-	up := startUpload(func(w io.Writer) (state.Info, error) { return snap.Export(ctx, w, to, bases) })
+	up := startUpload(export)
 	err = a.objects.Put(ctx, r.Object, up)
 	r.Info, r.Bytes, r.SHA256 = up.end(err)
 	if up.err != nil {
@@ -135,30 +141,42 @@ func (a *Archive) compare(ctx context.Context, r Receipt) error {
 
 // Fetch stores the archived snapshot of want.Run in a store, as that of the host with a name, and leaves it in the archive. All values of want but Host and Base are checked, as
 // state.Store.Import does. The error is ErrNotFound if there is none, and ErrDamaged if other bytes than those written are returned; then nothing is stored.
-func (a *Archive) Fetch(ctx context.Context, to *state.Store, want state.Binding, host string) (state.Info, error) {
-	info, err := a.fetch(ctx, to, want, host)
+func (a *Archive) Fetch(ctx context.Context, to *state.Store, want state.Binding, host string) (info state.Info, err error) {
+	want.Host = a.config.Group
+	err = a.FetchTo(ctx, want.Tenant, want.Run, func(r io.Reader, size int64) (err error) {
+		info, err = to.Import(ctx, r, size, want, a.config.Keys, host)
+		return err
+	})
 	if err != nil {
-		return state.Info{}, fmt.Errorf("fetch the archived state of run %s: %w", want.Run, err)
+		return state.Info{}, err
 	}
 	return info, nil
 }
 
-func (a *Archive) fetch(ctx context.Context, to *state.Store, want state.Binding, host string) (state.Info, error) {
-	name, err := Name(want.Tenant, want.Run)
+// FetchTo is Fetch for a process without the keys: store has another one import the export of a run, of which it reads size bytes from r. If r ends with
+// an error, store must not succeed.
+func (a *Archive) FetchTo(ctx context.Context, tenant, run string, store func(r io.Reader, size int64) error) error {
+	if err := a.fetch(ctx, tenant, run, store); err != nil {
+		return fmt.Errorf("fetch the archived state of run %s: %w", run, err)
+	}
+	return nil
+}
+
+func (a *Archive) fetch(ctx context.Context, tenant, run string, store func(io.Reader, int64) error) error {
+	name, err := Name(tenant, run)
 	if err != nil {
-		return state.Info{}, err
+		return err
 	}
 	object, size, err := a.objects.Get(ctx, name)
 	if err != nil {
-		return state.Info{}, err
+		return err
 	}
 	defer object.Close()
 	if size < sha256.Size {
-		return state.Info{}, fmt.Errorf("%w (%d bytes)", ErrDamaged, size)
+		return fmt.Errorf("%w (%d bytes)", ErrDamaged, size)
 	}
-	want.Host = a.config.Group
 	size -= sha256.Size
-	return to.Import(ctx, newChecked(object, size), size, want, a.config.Keys, host)
+	return store(newChecked(object, size), size)
 }
 
 // Item describes an archived snapshot.
