@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/state/lifecycle"
 )
 
 // Runner carries out the run of a sandbox. See Runs.
@@ -43,8 +44,10 @@ type Terms struct {
 	Template string
 	CPUs     int
 	Memory   int64 // bytes
-	Time     time.Duration
-	Idle     time.Duration // 0: no limit
+	// Lifecycle is when the sandbox is paused, archived and deleted.
+	Lifecycle lifecycle.Policy
+	Time      time.Duration
+	Idle      time.Duration // 0: no limit
 }
 
 // Config configures a Fleet. Runner and Queue must be set.
@@ -55,6 +58,11 @@ type Config struct {
 	Tokens string
 	// Paused is the directory in which paused sandboxes are kept; empty: they end with the process.
 	Paused string
+	// Archive is where the states of sandboxes go that are paused for long; nil: nowhere.
+	Archive Archive
+	// Record gets the transitions of sandboxes that nobody asked for, before they happen; nil: nothing does.
+	Record func(context.Context, Transition) error
+	Clock  Clock // nil: that of the host
 	// Idle is how long a sandbox without calls lives, whose processes do nothing, if its request names no time; 0: 5 min.
 	Idle time.Duration
 	// Keep is how long a sandbox is known after its end; 0: 10 min.
@@ -107,6 +115,9 @@ func attemptOf(s *Sandbox) key { return key{tenant: s.request.Tenant, name: s.re
 // New returns a fleet with the sandboxes that are paused.
 func New(c Config) *Fleet {
 	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
+	if c.Clock == nil {
+		c.Clock = realClock{}
+	}
 	if c.Meter == nil {
 		c.Meter = noMeter{}
 	}

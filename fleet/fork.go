@@ -33,6 +33,9 @@ func (f *Fleet) Fork(ctx context.Context, s *Sandbox, n int, caller string, meta
 			return nil, err
 		}
 	}
+	if err := s.unarchive(ctx); err != nil {
+		return nil, err
+	}
 	s.sharing.RLock()
 	for range n {
 		var fork *Sandbox
@@ -59,6 +62,13 @@ func (f *Fleet) Fork(ctx context.Context, s *Sandbox, n int, caller string, meta
 		err = errors.Join(err, s.Ready(ctx))
 	}
 	return forks, err
+}
+
+// unarchive brings the state back if it is in the archive.
+func (s *Sandbox) unarchive(ctx context.Context) error {
+	s.sharing.Lock()
+	defer s.sharing.Unlock()
+	return life{s}.fetch(ctx)
 }
 
 // fork makes one sandbox that continues from the state of s.

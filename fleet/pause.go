@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/state"
+	"github.com/custody-project/custody/state/lifecycle"
 )
 
 // rested is the stored state of a sandbox, which its next run continues from.
@@ -21,6 +22,7 @@ type rested struct {
 	Resumed   run.Resumed // of its guest
 	Saved     run.Saved
 	Processes int64         // that there were
+	Archived  bool          // it is in the archive
 	Left      time.Duration // that the sandbox may live from then on
 	Parent    *audit.Parent // nil: the record of the run was not closed yet
 	fork      bool          // the state is another sandbox's
@@ -46,11 +48,11 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 		start, former, state, begun := s.start, s.start.former, s.state, s.start.begun
 		s.mu.Unlock()
 		switch {
-		case state == Paused && !begun:
+		case !begun && (state == Paused || state == Archived):
 			return nil
 		case state == Live:
 			return s.pauseStart(ctx, start)
-		case state == Queued, state == Starting, state == Paused:
+		case state == Queued, state == Starting, state == Paused, state == Archived:
 			if err := s.Ready(ctx); err != nil {
 				return err
 			}
@@ -125,7 +127,7 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 	s.following.Wait()
 	r := rested{Run: l.Run(), Resumed: resumed, Processes: p.Processes()}
 	s.mu.Lock()
-	r.At = time.Now().UTC()
+	r.At = s.fleet.config.Clock.Now().UTC()
 	r.Left = s.expires.Sub(r.At)
 	about, err := json.Marshal(s.described(r))
 	if err == nil {
@@ -133,7 +135,7 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 	}
 	s.mu.Unlock()
 	if err == nil {
-		r.Saved, err = p.Save(ctx, 0, about)
+		r.Saved, err = p.Save(ctx, s.keepTime(), about)
 	}
 	if err != nil {
 		err = errors.Join(err, s.fleet.paused.remove(s.ID))
@@ -151,11 +153,8 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.At = time.Now().UTC()
-	r.Left = s.expires.Sub(r.At)
 	s.rested = &r
-	s.expires = r.Saved.Expires
-	s.expiry.Reset(time.Until(s.expires))
+	s.expiry.Stop()
 	return nil
 }
 
@@ -261,8 +260,16 @@ func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
 		s.expiry.Reset(rested.Left)
 	}
 	s.state, s.session, s.rested = Live, l, nil
+	life{s}.plan()
 	s.start.finish(nil)
 	return nil
+}
+
+// keepTime is how long a state is stored that is made now.
+func (s *Sandbox) keepTime() time.Duration {
+	now := s.fleet.config.Clock.Now()
+	st := lifecycle.Status{State: lifecycle.Paused, Created: s.Created, Paused: now}
+	return max(s.terms.Lifecycle.Deadline(st).Sub(now), time.Second)
 }
 
 // rests reports whether the sandbox is paused and not to end, after a run that has paused it, or has failed before it continued.
@@ -273,7 +280,9 @@ func (s *Sandbox) rests() bool {
 		return false
 	}
 	s.place, s.start.former = nil, nil
+	s.expires = s.terms.Lifecycle.Deadline(life{s}.status())
 	s.idle.Stop()
+	life{s}.plan()
 	return true
 }
 
@@ -283,6 +292,9 @@ func (s *Sandbox) resting() bool {
 		return false
 	}
 	s.state = Paused
+	if s.rested.Archived {
+		s.state = Archived
+	}
 	return true
 }
 
@@ -303,23 +315,6 @@ func (s *Sandbox) settle(start *start, err error) {
 	}
 	start.finish(s.refusedStart(err))
 	s.start = newStart()
-}
-
-// discardState removes the stored state of a sandbox that has ended. When the service ends, it stays.
-func (s *Sandbox) discardState() {
-	s.mu.Lock()
-	r := s.rested
-	s.mu.Unlock()
-	if r == nil || r.fork || s.fleet.ctx.Err() != nil {
-		return
-	}
-	err := s.fleet.config.Runner.Discard(context.WithoutCancel(s.ctx), s.request.Tenant, r.Run)
-	if err == nil {
-		err = s.fleet.paused.remove(s.ID)
-	}
-	if err != nil {
-		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, err))
-	}
 }
 
 // adopt keeps the description of the closed record of the run that was paused.

@@ -15,7 +15,6 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/run"
-	"github.com/custody-project/custody/state"
 )
 
 // pausedSandbox is what another process of the service needs to know of a paused sandbox. It is written before the state is stored, and removed after the
@@ -157,14 +156,11 @@ func (f *Fleet) restore(ctx context.Context) error {
 	list, err := f.paused.all()
 	errs := []error{err}
 	for _, k := range list {
-		saved, err := f.config.Runner.Stored(ctx, k.Request.Tenant, k.Rested.Run)
-		switch {
-		case errors.Is(err, state.ErrNotFound):
-			errs = append(errs, f.paused.remove(k.ID))
-		case err != nil:
+		there, err := f.found(ctx, &k)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("paused sandbox %s: %w", k.ID, err))
-		default:
-			k.Rested.Saved.Size, k.Rested.Saved.Expires = saved.Size, saved.Expires
+		}
+		if there {
 			f.revive(k)
 		}
 	}
@@ -176,8 +172,7 @@ func (f *Fleet) revive(k pausedSandbox) {
 	s := newSandbox(f, k.ID, k.Request, k.Terms)
 	s.Created, s.latest, s.runs, s.before, s.rested, s.state = k.Created, k.Latest, k.Runs, k.Before, &k.Rested, Paused
 	s.idle.Stop()
-	s.expires = k.Rested.Saved.Expires
-	s.expiry.Reset(time.Until(s.expires))
+	s.expiry.Stop()
 	for _, one := range k.Processes {
 		p := newProcess(s, one.Command)
 		p.Name, p.Started, p.begun = one.Name, one.Started, one.Begun
@@ -195,5 +190,6 @@ func (f *Fleet) revive(k pausedSandbox) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.register(s)
+	s.rests() // plans its lifecycle
 	f.work.Go(s.live)
 }

@@ -46,7 +46,7 @@ func (s *Sandbox) use(ctx context.Context) (leave func(), err error) {
 			return nil, err
 		}
 		s.using.RLock()
-		if s.Info().State != Pausing && s.Info().State != Paused {
+		if state := s.Info().State; state != Pausing && state != Paused && state != Archived {
 			return s.using.RUnlock, nil
 		}
 		s.using.RUnlock() // it was paused meanwhile

@@ -38,7 +38,7 @@ func (r *Runs) Check(_ context.Context, q Request) (Terms, error) {
 		return Terms{}, &Error{ErrInvalid, err.Error()}
 	}
 	l := o.Project.Limits
-	return Terms{Project: o.Project.Project, Template: cmp.Or(o.Template, o.Project.Template), CPUs: l.CPUs, Memory: l.Memory, Time: l.Time, Idle: l.Idle}, nil
+	return Terms{Project: o.Project.Project, Template: cmp.Or(o.Template, o.Project.Template), CPUs: l.CPUs, Memory: l.Memory, Time: l.Time, Idle: l.Idle, Lifecycle: o.Project.Lifecycle}, nil
 }
 
 // options returns the options of the run of a request.

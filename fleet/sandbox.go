@@ -22,8 +22,9 @@ const (
 	Queued   State = "queued"   // it waits for its turn
 	Starting State = "starting"
 	Live     State = "live"
-	Pausing  State = "pausing" // its processes are suspended, its state is being stored
-	Paused   State = "paused"  // it has no machine, and continues when it is used
+	Pausing  State = "pausing"  // its processes are suspended, its state is being stored
+	Paused   State = "paused"   // it has no machine, and continues when it is used
+	Archived State = "archived" // it is paused, and its state is in the archive
 	Ending   State = "ending"
 	Ended    State = "ended"
 )
@@ -78,7 +79,8 @@ type Sandbox struct {
 	watches   int // of directories
 	idle      alarm
 	expires   time.Time
-	expiry    *time.Timer
+	expiry    Timer
+	due       Timer // of the next transition of its lifecycle; nil: none is planned
 	err       error // why it ended; nil: as it was asked to
 }
 
@@ -104,8 +106,9 @@ func (b *start) finish(err error) {
 
 // alarm is a timer for a time that it knows. It may fire before.
 type alarm struct {
-	*time.Timer
-	at time.Time
+	Timer
+	clock Clock
+	at    time.Time
 }
 
 // lookTime is how often the processes of a sandbox are examined, which have it end later if they compute.
@@ -113,7 +116,7 @@ const lookTime, minLook = 30 * time.Second, time.Second
 
 // Reset starts the timer again, so that it fires at the latest in d.
 func (a *alarm) Reset(d time.Duration) {
-	a.at = time.Now().UTC().Add(d)
+	a.at = a.clock.Now().UTC().Add(d)
 	a.Timer.Reset(min(d, lookTime))
 }
 
@@ -126,7 +129,7 @@ var (
 
 func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 	s := &Sandbox{
-		ID: id, Created: time.Now().UTC(), fleet: f, request: r.clone(), terms: t, gone: make(chan struct{}), pauses: make(chan chan error),
+		ID: id, Created: f.config.Clock.Now().UTC(), fleet: f, request: r.clone(), terms: t, gone: make(chan struct{}), pauses: make(chan chan error),
 		state: Promised, start: newStart(), processes: map[string]*Process{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(f.ctx)
@@ -136,13 +139,14 @@ func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 		limit = min(limit, r.Time)
 	}
 	s.expires = s.Created.Add(limit)
-	s.expiry = time.AfterFunc(limit, func() { s.cancel(errExpired) })
-	s.idle = alarm{time.AfterFunc(s.idleTime(), s.expireIdle), time.Now().UTC().Add(s.idleTime())}
+	clock := f.config.Clock
+	s.expiry = clock.AfterFunc(limit, func() { s.cancel(errExpired) })
+	s.idle = alarm{clock.AfterFunc(s.idleTime(), s.expireIdle), clock, s.Created.Add(s.idleTime())}
 	return s
 }
 
 func (s *Sandbox) idleTime() time.Duration {
-	idle, limit := cmp.Or(s.request.Idle, s.terms.Idle, s.fleet.config.Idle), s.terms.Idle
+	idle, limit := cmp.Or(s.request.Idle, s.terms.Lifecycle.Pause, s.terms.Idle, s.fleet.config.Idle), cmp.Or(s.terms.Lifecycle.Pause, s.terms.Idle)
 	if limit > 0 {
 		return min(idle, limit)
 	}
@@ -171,7 +175,7 @@ func (s *Sandbox) live() {
 	for s.rests() {
 		err = s.carryOut()
 	}
-	s.discardState()
+	life{s}.discardState()
 	s.mu.Lock()
 	if s.state == Promised {
 		s.fleet.config.Meter.Save(time.Since(s.Created))
@@ -238,6 +242,9 @@ func (s *Sandbox) carryOutRun(start *start) error {
 	if from != nil && !from.Fork {
 		s.sharing.Lock()
 		defer s.sharing.Unlock()
+		if err := (life{s}).fetch(s.ctx); err != nil {
+			return err
+		}
 	}
 	res, err := s.fleet.config.Runner.Run(ctx, id, s.request, s.allowance(lease), from, s.serve)
 	if res.Late != nil {
@@ -308,6 +315,11 @@ func (s *Sandbox) discard(err error) {
 	s.cancel(err)
 	s.idle.Stop()
 	s.expiry.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.due != nil {
+		s.due.Stop()
+	}
 }
 
 func (s *Sandbox) set(state State) {
@@ -425,13 +437,21 @@ func (s *Sandbox) expireIdle() {
 	s.mu.Lock()
 	called := s.called
 	ask := s.state == Live && s.calls == 0 && s.running > 0
-	left := time.Until(s.idle.at) // time in which it may be idle
+	left := s.idle.at.Sub(s.fleet.config.Clock.Now()) // time in which it may be idle
 	s.mu.Unlock()
 	if ask {
 		if left = s.idleTime() - quiet(s); left > 0 {
 			left = max(left, minLook)
 		}
 	}
+	if out := s.isIdle(called, left); out {
+		life{s}.idleOut()
+	}
+}
+
+// isIdle reports whether the sandbox has been idle for long enough, and otherwise starts the time again. It is not if there were more
+// calls than called, or if it may be idle for longer, left.
+func (s *Sandbox) isIdle(called int, left time.Duration) (out bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -441,8 +461,9 @@ func (s *Sandbox) expireIdle() {
 	case left > 0:
 		s.idle.Reset(left)
 	default:
-		s.cancel(errIdle)
+		out = true
 	}
+	return out
 }
 
 // quiet returns for how long the processes have done nothing, 0 if that is not known, as while the sandbox is paused.

@@ -12,7 +12,8 @@ import (
 
 // lifecycle reads when sandboxes are paused, archived and deleted. "never" is 0.
 func (d *decoder) lifecycle(p *lifecycle.Policy, n ast.Node) error {
-	return d.mapping(n, "lifecycle", fields{
+	chosen := false
+	err := d.mapping(n, "lifecycle", fields{
 		"pause": func(n ast.Node) error { return d.span(n, "pause", lifecycle.MinPause, true, &p.Pause) },
 		"archive": func(n ast.Node) error {
 			d.later = append(d.later, func(*File) error {
@@ -23,9 +24,16 @@ func (d *decoder) lifecycle(p *lifecycle.Policy, n ast.Node) error {
 			})
 			return d.span(n, "archive", lifecycle.MinArchive, true, &p.Archive)
 		},
-		"delete": func(n ast.Node) error { return d.span(n, "delete", lifecycle.MinDelete, true, &p.Delete) },
-		"keep":   func(n ast.Node) error { return d.span(n, "keep", lifecycle.MinDelete, false, &p.Keep) },
+		"delete": func(n ast.Node) error {
+			chosen = true
+			return d.span(n, "delete", lifecycle.MinDelete, true, &p.Delete)
+		},
+		"keep": func(n ast.Node) error { return d.span(n, "keep", lifecycle.MinDelete, false, &p.Keep) },
 	})
+	if p.Archive > 0 && !chosen && p.Delete == lifecycle.DefaultDelete {
+		p.Delete = lifecycle.ArchiveDelete
+	}
+	return err
 }
 
 // span reads a time that can have days, such as 7d or 1d12h.

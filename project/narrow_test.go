@@ -67,7 +67,7 @@ func TestNarrow(t *testing.T) {
 		"another pause":     {"lifecycle: {pause: 1h}", ""},
 		"no pause":          {"lifecycle: {pause: never, delete: 1d, keep: 1d12h}", ""},
 		"a short deletion":  {"lifecycle: {delete: 1h}", ""},
-		"an archive":        {"lifecycle: {archive: 1d}", "narrow.yaml:2:13: lifecycle.archive: 1d; the project allows no archive"},
+		"an archive":        {"lifecycle: {archive: 1d, delete: 7d}", "narrow.yaml:2:13: lifecycle.archive: 1d; the project allows no archive"},
 		"a later deletion":  {"lifecycle: {delete: 7d1s}", "narrow.yaml:2:13: lifecycle.delete: 7d1s; the project allows at most 7d"},
 		"no deletion":       {"lifecycle: {delete: never}", "narrow.yaml:2:13: lifecycle.delete: never; the project allows at most 7d"},
 		"kept longer":       {"lifecycle: {keep: 31d}", "narrow.yaml:2:13: lifecycle.keep: 31d; the project allows at most 30d"},

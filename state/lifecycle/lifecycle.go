@@ -50,7 +50,8 @@ type Policy struct {
 // Defaults and limits of a Policy.
 const (
 	Day           = 24 * time.Hour
-	DefaultDelete = 30 * Day
+	DefaultDelete = 7 * Day  // of a Policy without Archive
+	ArchiveDelete = 30 * Day // of one with it
 	DefaultKeep   = 90 * Day
 	MinPause      = 10 * time.Second
 	MinArchive    = time.Minute

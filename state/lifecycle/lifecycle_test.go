@@ -54,7 +54,7 @@ func TestNext(t *testing.T) {
 		{"deleted", usual, status(lifecycle.Deleted, -1, -1), day, lifecycle.None, -1},
 		{"the clock was set back", usual, status(lifecycle.Paused, -1, hour), -day, lifecycle.Archive, hour + 7*day},
 		{"no pause", lifecycle.Default(), status(lifecycle.Running, hour, -1), day, lifecycle.Delete, 90 * day},
-		{"no archive", lifecycle.Default(), status(lifecycle.Paused, -1, hour), day, lifecycle.Delete, hour + 30*day},
+		{"no archive", lifecycle.Default(), status(lifecycle.Paused, -1, hour), day, lifecycle.Delete, hour + 7*day},
 		{"nothing", lifecycle.Policy{}, status(lifecycle.Paused, -1, hour), day, lifecycle.Delete, 90 * day},
 		{"archive after delete", lifecycle.Policy{Archive: 8 * day, Delete: 7 * day, Keep: 90 * day}, status(lifecycle.Paused, -1, 0), day, lifecycle.Delete, 7 * day},
 	} {
