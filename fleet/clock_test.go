@@ -71,6 +71,5 @@ func (c *testClock) pass(d time.Duration) {
 		c.mu.Lock()
 	}
 	c.now = end
-	c.timers = slices.DeleteFunc(c.timers, func(t *testTimer) bool { return t.at.IsZero() })
 	c.mu.Unlock()
 }

@@ -55,8 +55,23 @@ func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Co
 	queue, err := quota.New(limits)
 	check(t, err)
 	c.Queue = queue
-	c.Problem = func(err error) { t.Error(err) }
-	c.Runner = &fleet.Runs{
+	if c.Problem == nil {
+		c.Problem = func(err error) { t.Error(err) }
+	}
+	if c.Runner == nil {
+		c.Runner = runsOf(t, home)
+	}
+	f := fleet.New(c)
+	t.Cleanup(func() {
+		f.Close()
+		queue.Close()
+	})
+	return &rig{t, f, home, setting}
+}
+
+// runsOf carries out the runs of a host.
+func runsOf(t *testing.T, home string) *fleet.Runs {
+	return &fleet.Runs{
 		Open:      func() (*host.Host, error) { return host.Open(home) },
 		Templates: func(*host.Host) (template.Store, error) { return vmtest.Templates(t), nil },
 		Notice:    func(text string) { t.Log(text) }, Problem: func(err error) { t.Error(err) },
@@ -66,12 +81,6 @@ func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Co
 			return w.Start(ctx, handlers)
 		},
 	}
-	f := fleet.New(c)
-	t.Cleanup(func() {
-		f.Close()
-		queue.Close()
-	})
-	return &rig{t, f, home, setting}
 }
 
 func (r *rig) create(q fleet.Request) *fleet.Sandbox {
