@@ -33,7 +33,7 @@ func (c PauseCmd) Run(e *Env) error {
 	})
 }
 
-// pausedText says what a pause has left of a sandbox.
+// pausedText describes what a pause has left of a sandbox.
 func pausedText(s client.Sandbox) string {
 	id := console.Clean(s.ID)
 	switch {

@@ -12,8 +12,11 @@ import (
 	"github.com/custody-project/custody/state"
 )
 
+// pauses serves what changes whether a sandbox has a machine.
+type pauses struct{ *sandboxesHandler }
+
 // pause pauses a sandbox, and answers when it is paused. A repetition waits for the same.
-func (h *sandboxesHandler) pause(w http.ResponseWriter, r *request) error {
+func (h pauses) pause(w http.ResponseWriter, r *request) error {
 	return h.change(w, r, func(ctx context.Context, s *fleet.Sandbox) error {
 		if over(s) {
 			return errOver(s)
@@ -25,12 +28,12 @@ func (h *sandboxesHandler) pause(w http.ResponseWriter, r *request) error {
 }
 
 // resume makes a sandbox live, and answers when it is.
-func (h *sandboxesHandler) resume(w http.ResponseWriter, r *request) error {
+func (h pauses) resume(w http.ResponseWriter, r *request) error {
 	return h.change(w, r, live)
 }
 
 // change answers with the description of the sandbox that the path names, after do.
-func (h *sandboxesHandler) change(w http.ResponseWriter, r *request, do func(context.Context, *fleet.Sandbox) error) error {
+func (h pauses) change(w http.ResponseWriter, r *request, do func(context.Context, *fleet.Sandbox) error) error {
 	s, err := h.find(r)
 	if err != nil {
 		return err
@@ -47,7 +50,7 @@ func (h *sandboxesHandler) change(w http.ResponseWriter, r *request, do func(con
 }
 
 // pending returns the response to err, which is a temporary one if the time of waiting is over.
-func (h *sandboxesHandler) pending(waiting context.Context, r *request, err error, detail, hint string) error {
+func (h pauses) pending(waiting context.Context, r *request, err error, detail, hint string) error {
 	if err != nil && waiting.Err() != nil && r.Context().Err() == nil {
 		return later(http.StatusServiceUnavailable, client.Pending, detail, hint, time.Second)
 	}
@@ -55,7 +58,7 @@ func (h *sandboxesHandler) pending(waiting context.Context, r *request, err erro
 }
 
 // fork makes sandboxes that continue from the state of another one, and answers when they are live.
-func (h *sandboxesHandler) fork(w http.ResponseWriter, r *request) error {
+func (h pauses) fork(w http.ResponseWriter, r *request) error {
 	s, err := h.find(r)
 	if err != nil {
 		return err

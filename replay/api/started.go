@@ -323,7 +323,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 		missing := new(fleet.Gone)
 		switch {
 		case errors.As(err, &missing):
-			next, err := h.older(r, a, stream, offset, missing)
+			next, err := older(h, r, a, stream, offset, missing)
 			if err != nil && !a.begun {
 				return err
 			}
@@ -349,7 +349,7 @@ func (h *sandboxesHandler) pour(ctx context.Context, r *request, a *answering, o
 }
 
 // older sends from the record what is not in memory any more, and returns the offset that it has reached.
-func (h *sandboxesHandler) older(r *request, a *answering, stream string, offset int64, missing *fleet.Gone) (int64, error) {
+func older(h *sandboxesHandler, r *request, a *answering, stream string, offset int64, missing *fleet.Gone) (int64, error) {
 	s, err := h.find(r)
 	if err != nil {
 		return offset, err

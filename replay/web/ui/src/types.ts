@@ -821,7 +821,7 @@ export interface Sandbox {
   expires: string;
   latest: string;
   idle_until?: string;
-  state: "promised" | "queued" | "starting" | "live" | "ending" | "ended";
+  state: "promised" | "queued" | "starting" | "live" | "pausing" | "paused" | "ending" | "ended";
   position?: number;
   queued?: string;
   quota?: string;
@@ -835,6 +835,12 @@ export interface Sandbox {
   cpus: number;
   memory_bytes: number;
   running: number;
+  /** The latest last. */
+  runs: string[];
+  paused?: string;
+  stored_bytes?: number;
+  /** Why only the files are stored, and the processes ended. */
+  files_only?: string;
   error?: string;
 }
 /** A TCP port of a sandbox on which a process listens. */
