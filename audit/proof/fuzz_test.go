@@ -116,20 +116,20 @@ func FuzzAncestors(f *testing.F) {
 // FuzzParent signs a run that states a fuzzed parent: it holds only if that is the parent, or if its record is not there.
 func FuzzParent(f *testing.F) {
 	w := newFamily(f)
-	true := *w.parent(f, audit.OpFork, "r-child")
-	f.Add(true.Op, true.Run, true.Seq, true.Root, true.Manifest)
+	actual := *w.parent(f, audit.OpFork, "r-child")
+	f.Add(actual.Op, actual.Run, actual.Seq, actual.Root, actual.Manifest)
 	f.Add("", "", uint64(0), "", "")
-	f.Add("resume", "r-fork-a", true.Seq, true.Root, true.Manifest)
-	f.Add("fork", "../r-child", true.Seq, strings.ToUpper(true.Root), true.Manifest)
+	f.Add("resume", "r-fork-a", actual.Seq, actual.Root, actual.Manifest)
+	f.Add("fork", "../r-child", actual.Seq, strings.ToUpper(actual.Root), actual.Manifest)
 	f.Fuzz(func(t *testing.T, op, run string, seq uint64, root, manifest string) {
 		p := audit.Parent{Op: op, Run: run, Seq: seq, Root: root, Manifest: manifest}
 		w.run(t, "r-fork-a", &p)
 		r, err := w.verifyRun(t, "r-fork-a", nil)
-		p.Op = true.Op
+		p.Op = actual.Op
 		switch known := w.dirs[run] != ""; {
-		case p == true && err != nil, !known && (err != nil || states(r) != op+" "+run+" missing"):
+		case p == actual && err != nil, !known && (err != nil || states(r) != op+" "+run+" missing"):
 			t.Errorf("%+v: %v, %q", p, err, states(r))
-		case known && p != true && run == "r-child" && !errors.Is(err, verdict.ErrParent):
+		case known && p != actual && run == "r-child" && !errors.Is(err, verdict.ErrParent):
 			t.Errorf("%+v: %v", p, err)
 		}
 	})
