@@ -37,7 +37,7 @@ func (p Suspension) Save(ctx context.Context, to State) error {
 	if !ok {
 		return fmt.Errorf("%w: %s", ErrNotSaved, s.warm.machine.Driver.Tier())
 	}
-	return s.save(ctx, "its processes continue from it", func() error {
+	return p.save(ctx, "its processes continue from it", func() error {
 		if err := saver.Save(ctx, to.Device); err != nil {
 			return err
 		}
@@ -54,11 +54,12 @@ func (p Suspension) SaveFiles(ctx context.Context) error {
 	if s.over || !s.suspended.Load() {
 		return errors.New("the sandbox is not suspended")
 	}
-	return s.save(ctx, "only its files are kept", func() error { return nil })
+	return p.save(ctx, "only its files are kept", func() error { return nil })
 }
 
 // save records the snapshot that write makes while the VM is frozen. The caller holds turn.
-func (s *Sandbox) save(ctx context.Context, reason string, write func() error) error {
+func (p Suspension) save(ctx context.Context, reason string, write func() error) error {
+	s := p.Sandbox
 	if err := s.holds.pause(ctx, saveHold); err != nil {
 		return err
 	}

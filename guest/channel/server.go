@@ -69,8 +69,8 @@ type Server struct {
 	EndSession func() error
 	// File carries out an operation on a file of the session. An error can be a FileError. It may be nil.
 	File func(context.Context, FileRequest, FileStreams) error
-	// Identify makes the guest the sandbox of a run. It is called once, before any command of the run, and may set
-	// Flush. It may be nil.
+	// Identify makes the guest the sandbox of a run. It is called once in each session, before any command of the run, and may set
+	// Flush. It may be nil. After a suspension the commands are frozen meanwhile.
 	Identify func(context.Context, Identity) error
 	// Freeze stops all processes of the cells, and Thaw lets them run again. They may be nil: the guest then cannot be suspended.
 	Freeze, Thaw func() error

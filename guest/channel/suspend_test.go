@@ -278,6 +278,8 @@ func TestSuspendWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		io.WriteString(p.Stdin, "x")
+		io.ReadFull(p.Stdout, make([]byte, 1)) // so that it has started
 		drain(p)
 		if suspension(c).Suspend(timeout(t), func() {}) == nil {
 			t.Fatal("suspended with a command in a cell of its own")
