@@ -28,7 +28,7 @@ type Sandbox struct {
 	Expires     time.Time         `json:"expires"`
 	Latest      time.Time         `json:"latest"`               // to which it can be extended
 	IdleUntil   *time.Time        `json:"idle_until,omitempty"` // when it ends unless it is called, or its processes compute; nil during a call, or while it waits
-	State       string            `json:"state"`                // promised, queued, starting, live, pausing, paused, ending or ended
+	State       string            `json:"state"`                // promised, queued, starting, live, pausing, paused, archived, ending or ended
 	Position    int               `json:"position,omitempty"`   // among the tenant's starts that wait
 	Queued      *time.Time        `json:"queued,omitempty"`     // since when it waits
 	Quota       string            `json:"quota,omitempty"`      // that is used up, for which it waits

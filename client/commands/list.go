@@ -53,7 +53,7 @@ func sandboxTable(w io.Writer, list []client.Sandbox) {
 		if s.Position > 0 {
 			state = fmt.Sprintf("%s, place %d", state, s.Position)
 		}
-		if s.State == statePaused && s.Paused != nil {
+		if (s.State == statePaused || s.State == stateArchived) && s.Paused != nil {
 			state = fmt.Sprintf("%s for %s", state, age(*s.Paused))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", console.Clean(s.ID), console.Clean(cmp.Or(s.Error, state)), age(s.Created), s.Running,

@@ -37,7 +37,7 @@ func (c PauseCmd) Run(e *Env) error {
 func pausedText(s client.Sandbox) string {
 	id := console.Clean(s.ID)
 	switch {
-	case s.State != statePaused:
+	case s.State != statePaused && s.State != stateArchived:
 		return fmt.Sprintf("sandbox %s was paused, and is %s again: something used it", id, console.Clean(s.State))
 	case s.FilesOnly != "":
 		return fmt.Sprintf("sandbox %s is paused with its files only (%s); its processes have ended: %s", id, mebibytes(s.StoredBytes), console.Clean(s.FilesOnly))
@@ -47,8 +47,11 @@ func pausedText(s client.Sandbox) string {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// statePaused is the state of a paused sandbox.
-const statePaused = "paused"
+// statePaused and stateArchived are the states of paused sandboxes.
+const (
+	statePaused   = "paused"
+	stateArchived = "archived" // the stored state is in the archive
+)
 
 // ResumeCmd resumes sandboxes.
 type ResumeCmd struct {

@@ -821,7 +821,7 @@ export interface Sandbox {
   expires: string;
   latest: string;
   idle_until?: string;
-  state: "promised" | "queued" | "starting" | "live" | "pausing" | "paused" | "ending" | "ended";
+  state: "promised" | "queued" | "starting" | "live" | "pausing" | "paused" | "archived" | "ending" | "ended";
   position?: number;
   queued?: string;
   quota?: string;

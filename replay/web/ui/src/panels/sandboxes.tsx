@@ -87,7 +87,10 @@ function List({ sandboxes, now, changed }: { sandboxes: Sandbox[]; now: number; 
 
 const words = (s: Sandbox) => [s.id, s.state, s.project, s.session ?? "", s.caller, s.tier ?? "", ...Object.entries(s.metadata).flat()];
 
-const tones: Record<Sandbox["state"], Tone> = { promised: "plain", queued: "warn", starting: "busy", live: "ok", pausing: "busy", paused: "plain", ending: "busy", ended: "plain" };
+/** Whether a sandbox has a stored state in place of a machine. */
+const rests = (s: Sandbox) => s.state === "paused" || s.state === "archived";
+
+const tones: Record<Sandbox["state"], Tone> = { promised: "plain", queued: "warn", starting: "busy", live: "ok", pausing: "busy", paused: "plain", archived: "plain", ending: "busy", ended: "plain" };
 
 function Row({ s, now, by, forks, act }: { s: Sandbox; now: number; by: number; forks: number; act: Actions | undefined }) {
   const over = s.state === "ended";
@@ -95,7 +98,7 @@ function Row({ s, now, by, forks, act }: { s: Sandbox; now: number; by: number; 
   return (
     <tr>
       <th scope="row">{s.runs.length > 0 ? <RunLink run={s.id} /> : <Words text={s.id} limit={60} />}{s.runs.length > 1 && <div class="muted">latest of {count(s.runs.length)} runs: <RunLink run={s.runs[s.runs.length - 1]!} /></div>}</th>
-      <td><Badge tone={tones[s.state] ?? "plain"}>{flat(s.state)}</Badge>{s.state === "paused" && s.paused && <div class="muted">for {whole(now - parse(s.paused))}, {bytes(s.stored_bytes)}{s.files_only && " of files"}</div>}{s.state === "paused" && s.files_only && <div><Words text={s.files_only} mono={false} limit={200} /></div>}{s.running > 0 && <div class="muted">{plural(s.running, "process", "processes")}</div>}{s.error && <div><Words text={s.error} mono={false} limit={200} /></div>}</td>
+      <td><Badge tone={tones[s.state] ?? "plain"}>{flat(s.state)}</Badge>{rests(s) && s.paused && <div class="muted">for {whole(now - parse(s.paused))}, {bytes(s.stored_bytes)}{s.files_only && " of files"}</div>}{rests(s) && s.files_only && <div><Words text={s.files_only} mono={false} limit={200} /></div>}{s.running > 0 && <div class="muted">{plural(s.running, "process", "processes")}</div>}{s.error && <div><Words text={s.error} mono={false} limit={200} /></div>}</td>
       <td>{s.project ? <Words text={s.project} mono={false} limit={60} /> : <span class="muted">–</span>}</td>
       <td>{s.session ? <Words text={s.session} limit={60} /> : <span class="muted">–</span>}</td>
       <td>{s.tier ? flat(s.tier) : <span class="muted">–</span>}</td>
@@ -125,14 +128,14 @@ function Buttons({ s, now, by, forks, act }: { s: Sandbox; now: number; by: numb
   );
   return (
     <>
-      {s.state !== "paused" && (
+      {!rests(s) && (
         <><button type="button" aria-disabled={longest} title={longest ? "It lives as long as its project allows" : undefined} aria-label={sure("extend") ? undefined : `Extend ${s.id}`}
           onBlur={act.reset} onClick={() => !longest && act.extend(s, Math.floor((until - now) / 1000))}>{sure("extend") ? `Sure? It ends at ${clock(until, zone, 0)}` : "Extend"}</button>{" "}</>
       )}
       {s.state === "live" && button("pause", "Pause", "Its connections end", () => act.pause(s))}
-      {s.state === "paused" && button("resume", "Resume", s.files_only ? "Its files are there again" : "Its processes continue", () => act.resume(s))}
+      {rests(s) && button("resume", "Resume", s.files_only ? "Its files are there again" : "Its processes continue", () => act.resume(s))}
       {(s.state === "live" || s.state === "paused") && button("fork", "Fork", `It makes ${plural(forks, "sandbox", "sandboxes")}`, () => act.fork(s, forks))}
-      {button("stop", "Stop", s.state === "paused" ? "Its state is deleted" : "Its processes end", () => act.stop(s))}
+      {button("stop", "Stop", rests(s) ? "Its state is deleted" : "Its processes end", () => act.stop(s))}
       {s.state === "live" && <PortOpener sandbox={s.id} />}
     </>
   );
