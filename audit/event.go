@@ -561,7 +561,7 @@ type CopiedFile struct {
 // It is in the access log of the host that served it, which is a separate run.
 type Access struct {
 	Who    string `json:"who,omitempty"`    // name of the principal; empty if none was recognised
-	Via    string `json:"via,omitempty"`    // token, oidc or once; cli for a registered project and for commands through the service's socket
+	Via    string `json:"via,omitempty"`    // token, oidc or once; cli for a registered project and for commands through the service's socket; lifecycle for what no caller asked for
 	Role   string `json:"role,omitempty"`   // the principal's role in Tenant
 	Tenant string `json:"tenant,omitempty"` // the requested tenant
 	Action string `json:"action"`           // view, follow, search, verify, export, report, note, login, logout or manage

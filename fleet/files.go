@@ -43,7 +43,7 @@ func (f Files) start(ctx context.Context, c run.FileCall, pipe *os.File) (*filin
 		return nil, invalid("%v", err)
 	}
 	rest := f.sandbox.Call()
-	unlock, err := f.sandbox.use(ctx)
+	unlock, err := pausing{f.sandbox}.use(ctx)
 	if err != nil {
 		rest()
 		return nil, err

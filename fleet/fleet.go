@@ -60,7 +60,7 @@ type Config struct {
 	Paused string
 	// Archive is where the states of sandboxes go that are paused for long; nil: nowhere.
 	Archive Archive
-	// Record gets the transitions of sandboxes that nobody asked for, before they happen; nil: nothing does.
+	// Record gets the transitions of sandboxes that no caller asked for, before they happen; nil: nothing does.
 	Record func(context.Context, Transition) error
 	Clock  Clock // nil: that of the host
 	// Idle is how long a sandbox without calls lives, whose processes do nothing, if its request names no time; 0: 5 min.

@@ -33,7 +33,7 @@ func (f *Fleet) Fork(ctx context.Context, s *Sandbox, n int, caller string, meta
 			return nil, err
 		}
 	}
-	if err := s.unarchive(ctx); err != nil {
+	if err := (life{s}).unarchive(ctx); err != nil {
 		return nil, err
 	}
 	s.sharing.RLock()
@@ -65,16 +65,16 @@ func (f *Fleet) Fork(ctx context.Context, s *Sandbox, n int, caller string, meta
 }
 
 // unarchive brings the state back if it is in the archive.
-func (s *Sandbox) unarchive(ctx context.Context) error {
+func (s life) unarchive(ctx context.Context) error {
 	s.sharing.Lock()
 	defer s.sharing.Unlock()
-	return life{s}.fetch(ctx)
+	return s.fetch(ctx)
 }
 
 // fork makes one sandbox that continues from the state of s.
 func (f *Fleet) fork(s *Sandbox, r Request) (*Sandbox, error) {
 	fork := newSandbox(f, host.NewRunID(time.Now()), r, s.terms)
-	if err := s.bequeath(fork); err != nil {
+	if err := (pausing{s}).bequeath(fork); err != nil {
 		fork.discard(err)
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (f *Fleet) fork(s *Sandbox, r Request) (*Sandbox, error) {
 }
 
 // bequeath gives a fork the state of s and its processes.
-func (s *Sandbox) bequeath(fork *Sandbox) error {
+func (s pausing) bequeath(fork *Sandbox) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != Paused || s.rested == nil {
@@ -106,14 +106,14 @@ func (s *Sandbox) bequeath(fork *Sandbox) error {
 	rested.Resumed.MachineID, rested.Resumed.Hostname = "", ""
 	fork.rested, fork.before = &rested, slices.Concat(s.before, s.runs)
 	for _, p := range s.livingProcesses() {
-		fork.inherit(p)
+		pausing{fork}.inherit(p)
 	}
 	return nil
 }
 
 // inherit adds a copy of a process that is suspended.
-func (s *Sandbox) inherit(p *Process) {
-	own := newProcess(s, p.Command)
+func (s pausing) inherit(p *Process) {
+	own := newProcess(s.Sandbox, p.Command)
 	own.Name, own.Started, own.begun = p.Name, p.Started, p.begun
 	for name, o := range p.outputs {
 		own.outputs[name].start = o.length()
@@ -125,14 +125,14 @@ func (s *Sandbox) inherit(p *Process) {
 }
 
 // add adds a process that runs. The caller holds mu, unless nothing else uses s.
-func (s *Sandbox) add(p *Process) {
+func (s pausing) add(p *Process) {
 	s.processes[p.Name] = p
 	s.order = append(s.order, p)
 	s.running++
 }
 
 // refusedStart returns the error of a start that has failed because of cause.
-func (s *Sandbox) refusedStart(cause error) error {
+func (s pausing) refusedStart(cause error) error {
 	if s.rested.fork {
 		return because(ErrConflict, cause, "the sandbox %s could not be made from the state of another one: %v", s.ID, cause)
 	}

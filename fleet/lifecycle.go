@@ -32,7 +32,7 @@ func (realClock) Now() time.Time { return time.Now() }
 // AfterFunc implements Clock.
 func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-// Transition is a change of a sandbox that nobody asked for.
+// Transition is a change of a sandbox that no caller asked for.
 type Transition struct {
 	Tenant, Sandbox, Run string
 	Action               lifecycle.Action
@@ -158,7 +158,7 @@ func (s life) archive() error {
 	s.mu.Lock()
 	archived := *r
 	archived.Archived = true
-	err := s.keep(archived)
+	err := pausing{s.Sandbox}.keep(archived)
 	if err == nil {
 		s.rested, s.state = &archived, Archived
 	}
@@ -190,7 +190,7 @@ func (s life) fetch(ctx context.Context) error {
 	fetched.Archived = false
 	fetched.Saved.Size, fetched.Saved.Expires = saved.Size, saved.Expires
 	s.mu.Lock()
-	if err = s.keep(fetched); err == nil {
+	if err = (pausing{s.Sandbox}).keep(fetched); err == nil {
 		s.rested = &fetched
 		if s.state == Archived {
 			s.state = Paused

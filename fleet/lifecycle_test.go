@@ -162,7 +162,7 @@ func stored(t *testing.T, home string) string {
 	return strings.Join(all, " ")
 }
 
-// TestLifecycle: an idle sandbox is paused, one that is paused for long is archived, and the next use brings it back; one that nobody uses is deleted, and so is one that
+// TestLifecycle: an idle sandbox is paused, one that is paused for long is archived, and the next use brings it back; one that is not used is deleted, and so is one that
 // has lived for as long as it may.
 func TestLifecycle(t *testing.T) {
 	home := t.TempDir()

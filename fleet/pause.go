@@ -40,6 +40,9 @@ func (r *rested) resume() *run.Resume {
 	return from
 }
 
+// pausing pauses a sandbox and continues it.
+type pausing struct{ *Sandbox }
+
 // Pause stores the state of a sandbox and ends its machine. It returns when the record of its run is closed. If the sandbox is about to start,
 // Pause waits for that. After an error the sandbox continues, unless it has ended.
 func (s *Sandbox) Pause(ctx context.Context) error {
@@ -51,13 +54,13 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 		case !begun && (state == Paused || state == Archived):
 			return nil
 		case state == Live:
-			return s.pauseStart(ctx, start)
+			return pausing{s}.pauseStart(ctx, start)
 		case state == Queued, state == Starting, state == Paused, state == Archived:
 			if err := s.Ready(ctx); err != nil {
 				return err
 			}
 		case state == Pausing:
-			if err := s.await(ctx, former); err != nil {
+			if err := (pausing{s}).await(ctx, former); err != nil {
 				return err
 			}
 		default:
@@ -67,7 +70,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 }
 
 // pauseStart pauses the sandbox, which is live since that start.
-func (s *Sandbox) pauseStart(ctx context.Context, start *start) error {
+func (s pausing) pauseStart(ctx context.Context, start *start) error {
 	answer := make(chan error, 1)
 	select {
 	case s.pauses <- answer:
@@ -92,7 +95,7 @@ func (s *Sandbox) pauseStart(ctx context.Context, start *start) error {
 }
 
 // await returns when the run of a start that was paused has ended.
-func (s *Sandbox) await(ctx context.Context, start *start) error {
+func (s pausing) await(ctx context.Context, start *start) error {
 	select {
 	case <-start.over:
 		return nil
@@ -104,7 +107,7 @@ func (s *Sandbox) await(ctx context.Context, start *start) error {
 }
 
 // pause suspends the processes and stores the state. After an error the sandbox is live again, or is about to end.
-func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
+func (s pausing) pause(ctx context.Context, l *run.Live) error {
 	s.using.Lock()
 	defer s.using.Unlock()
 	s.mu.Lock()
@@ -159,7 +162,7 @@ func (s *Sandbox) pause(ctx context.Context, l *run.Live) error {
 }
 
 // livingProcesses returns the processes that run. The caller holds mu.
-func (s *Sandbox) livingProcesses() (live []*Process) {
+func (s pausing) livingProcesses() (live []*Process) {
 	for _, p := range s.order {
 		if !p.over() {
 			live = append(live, p)
@@ -184,7 +187,7 @@ func (p *Process) endPaused(why string) {
 }
 
 // unpaused ends a pause that has failed because of cause: the sandbox is live again if its processes run, and ends otherwise.
-func (s *Sandbox) unpaused(former *start, runs bool, cause error) error {
+func (s pausing) unpaused(former *start, runs bool, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if runs {
@@ -205,7 +208,7 @@ func (p *Process) release() {
 }
 
 // attach continues the processes that were suspended.
-func (s *Sandbox) attach(ctx context.Context, l *run.Live, live []*Process) error {
+func (s pausing) attach(ctx context.Context, l *run.Live, live []*Process) error {
 	p := run.Pausing{Live: l}
 	for _, process := range live {
 		if process.over() {
@@ -231,7 +234,7 @@ func (p *Process) attach(ctx context.Context, in run.Pausing) error {
 }
 
 // enliven makes the sandbox live in a run.
-func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
+func (s pausing) enliven(ctx context.Context, l *run.Live) error {
 	s.using.Lock()
 	defer s.using.Unlock()
 	s.mu.Lock()
@@ -260,34 +263,34 @@ func (s *Sandbox) enliven(ctx context.Context, l *run.Live) error {
 		s.expiry.Reset(rested.Left)
 	}
 	s.state, s.session, s.rested = Live, l, nil
-	life{s}.plan()
+	life{s.Sandbox}.plan()
 	s.start.finish(nil)
 	return nil
 }
 
 // keepTime is how long a state is stored that is made now.
-func (s *Sandbox) keepTime() time.Duration {
+func (s pausing) keepTime() time.Duration {
 	now := s.fleet.config.Clock.Now()
 	st := lifecycle.Status{State: lifecycle.Paused, Created: s.Created, Paused: now}
 	return max(s.terms.Lifecycle.Deadline(st).Sub(now), time.Second)
 }
 
 // rests reports whether the sandbox is paused and not to end, after a run that has paused it, or has failed before it continued.
-func (s *Sandbox) rests() bool {
+func (s pausing) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.resting() {
 		return false
 	}
 	s.place, s.start.former = nil, nil
-	s.expires = s.terms.Lifecycle.Deadline(life{s}.status())
+	s.expires = s.terms.Lifecycle.Deadline(life{s.Sandbox}.status())
 	s.idle.Stop()
-	life{s}.plan()
+	life{s.Sandbox}.plan()
 	return true
 }
 
 // resting sets the state of a sandbox that is paused and not to end, and reports whether it is one. The caller holds mu.
-func (s *Sandbox) resting() bool {
+func (s pausing) resting() bool {
 	if s.rested == nil || s.rested.fork || s.ctx.Err() != nil {
 		return false
 	}
@@ -299,7 +302,7 @@ func (s *Sandbox) resting() bool {
 }
 
 // settle is called at the end of the run of a start.
-func (s *Sandbox) settle(start *start, err error) {
+func (s pausing) settle(start *start, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resting()
@@ -318,7 +321,7 @@ func (s *Sandbox) settle(start *start, err error) {
 }
 
 // adopt keeps the description of the closed record of the run that was paused.
-func (s *Sandbox) adopt(run string) error {
+func (s pausing) adopt(run string) error {
 	p, err := s.fleet.config.Runner.Parent(run)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/run"
 )
 
-// pausedSandbox is what another process of the service needs to know of a paused sandbox. It is written before the state is stored, and removed after the
+// pausedSandbox is what another process of the service needs to continue a paused sandbox. It is written before the state is stored, and removed after the
 // state was removed: a file without a state is of a sandbox that has ended.
 type pausedSandbox struct {
 	ID              string
@@ -116,10 +116,10 @@ func (k pausedDir) all() (list []pausedSandbox, err error) {
 }
 
 // keep writes what is kept of the sandbox. The caller holds mu.
-func (s *Sandbox) keep(r rested) error { return s.fleet.paused.put(s.described(r)) }
+func (s pausing) keep(r rested) error { return s.fleet.paused.put(s.described(r)) }
 
 // described returns what is kept. The caller holds mu.
-func (s *Sandbox) described(r rested) pausedSandbox {
+func (s pausing) described(r rested) pausedSandbox {
 	k := pausedSandbox{ID: s.ID, Created: s.Created, Latest: s.latest, Request: s.request, Terms: s.terms, Runs: s.runs, Before: s.before, Rested: r}
 	for _, p := range s.order {
 		one := pausedProcess{Name: p.Name, Started: p.Started, Command: p.Command, Offsets: map[string]int64{}, InputClosed: p.stdin.isClosed(), Begun: p.begun}
@@ -182,7 +182,7 @@ func (f *Fleet) revive(k pausedSandbox) {
 		if one.InputClosed {
 			p.stdin.Close()
 		}
-		s.add(p)
+		pausing{s}.add(p)
 		if one.Ended != nil {
 			p.recall(one)
 		}
@@ -190,6 +190,6 @@ func (f *Fleet) revive(k pausedSandbox) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.register(s)
-	s.rests() // plans its lifecycle
+	pausing{s}.rests() // plans its lifecycle
 	f.work.Go(s.live)
 }

@@ -25,7 +25,7 @@ func (p Ports) List(ctx context.Context) ([]int, error) {
 	if s.Info().State == Promised {
 		return nil, nil
 	}
-	leave, err := s.use(ctx)
+	leave, err := pausing{s}.use(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (p Ports) Dial(ctx context.Context, port int, who, via string) (*Tunnel, er
 		return nil, invalid("there is no port %d: ports are 1 to 65535", port)
 	}
 	done := s.Call()
-	leave, err := s.use(ctx)
+	leave, err := pausing{s}.use(ctx)
 	if err != nil {
 		done()
 		return nil, err

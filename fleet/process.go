@@ -40,7 +40,7 @@ type Process struct {
 }
 
 // use returns when the sandbox is live, and keeps it from being paused until leave is called.
-func (s *Sandbox) use(ctx context.Context) (leave func(), err error) {
+func (s pausing) use(ctx context.Context) (leave func(), err error) {
 	for {
 		if err := s.Ready(ctx); err != nil {
 			return nil, err
@@ -56,7 +56,7 @@ func (s *Sandbox) use(ctx context.Context) (leave func(), err error) {
 // Start starts a process, and the sandbox if it is only promised. ctx bounds only the start. Without stdin the process has no input.
 func (s *Sandbox) Start(ctx context.Context, c run.Command, stdin bool) (*Process, error) {
 	defer s.Call()()
-	leave, err := s.use(ctx)
+	leave, err := pausing{s}.use(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Sandbox) Start(ctx context.Context, c run.Command, stdin bool) (*Proces
 		return nil, err
 	}
 	s.running-- // which add counts
-	s.add(p)
+	pausing{s}.add(p)
 	return p, nil
 }
 
@@ -242,7 +242,7 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	if p.over() {
 		return conflict("the process %s has ended", p.Name)
 	}
-	leave, err := p.sandbox.use(ctx)
+	leave, err := pausing{p.sandbox}.use(ctx)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (p *Process) Resize(ctx context.Context, size channel.Winsize) error {
 	if p.over() {
 		return conflict("the process %s has ended", p.Name)
 	}
-	leave, err := p.sandbox.use(ctx)
+	leave, err := pausing{p.sandbox}.use(ctx)
 	if err != nil {
 		return err
 	}

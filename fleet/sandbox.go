@@ -141,7 +141,7 @@ func newSandbox(f *Fleet, id string, r Request, t Terms) *Sandbox {
 	s.expires = s.Created.Add(limit)
 	clock := f.config.Clock
 	s.expiry = clock.AfterFunc(limit, func() { s.cancel(errExpired) })
-	s.idle = alarm{clock.AfterFunc(s.idleTime(), s.expireIdle), clock, s.Created.Add(s.idleTime())}
+	s.idle = alarm{clock.AfterFunc(s.idleTime(), life{s}.expireIdle), clock, s.Created.Add(s.idleTime())}
 	return s
 }
 
@@ -172,7 +172,7 @@ func (s *Sandbox) begin() *start {
 // live carries out the sandbox's life.
 func (s *Sandbox) live() {
 	err := s.carryOut()
-	for s.rests() {
+	for (pausing{s}).rests() {
 		err = s.carryOut()
 	}
 	life{s}.discardState()
@@ -210,12 +210,12 @@ func (s *Sandbox) carryOut() error {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
-	err := s.carryOutRun(start)
-	s.settle(start, err)
+	err := life{s}.carryOutRun(start)
+	pausing{s}.settle(start, err)
 	return err
 }
 
-func (s *Sandbox) carryOutRun(start *start) error {
+func (s life) carryOutRun(start *start) error {
 	lease, err := s.takeTurn()
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (s *Sandbox) carryOutRun(start *start) error {
 	if from != nil && !from.Fork {
 		s.sharing.Lock()
 		defer s.sharing.Unlock()
-		if err := (life{s}).fetch(s.ctx); err != nil {
+		if err := s.fetch(s.ctx); err != nil {
 			return err
 		}
 	}
@@ -251,7 +251,7 @@ func (s *Sandbox) carryOutRun(start *start) error {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
 	}
 	if errors.Is(res.Err, run.ErrPaused) {
-		return s.adopt(id)
+		return pausing{s.Sandbox}.adopt(id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +330,7 @@ func (s *Sandbox) set(state State) {
 
 // serve makes the sandbox live until it is to end, or is paused.
 func (s *Sandbox) serve(ctx context.Context, l *run.Live) {
-	if err := s.enliven(ctx, l); err != nil {
+	if err := (pausing{s}).enliven(ctx, l); err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.unlivened = err
@@ -346,7 +346,7 @@ func (s *Sandbox) serve(ctx context.Context, l *run.Live) {
 			s.set(Ending)
 			return
 		case answer := <-s.pauses:
-			err := s.pause(ctx, l)
+			err := pausing{s}.pause(ctx, l)
 			answer <- err
 			if err == nil {
 				return
@@ -433,25 +433,25 @@ func (s *Sandbox) rest() { s.Call()() }
 const quietTime = 30 * time.Second
 
 // expireIdle ends the sandbox if it is idle: there is no call, and its processes do nothing.
-func (s *Sandbox) expireIdle() {
+func (s life) expireIdle() {
 	s.mu.Lock()
 	called := s.called
 	ask := s.state == Live && s.calls == 0 && s.running > 0
 	left := s.idle.at.Sub(s.fleet.config.Clock.Now()) // time in which it may be idle
 	s.mu.Unlock()
 	if ask {
-		if left = s.idleTime() - quiet(s); left > 0 {
+		if left = s.idleTime() - quiet(s.Sandbox); left > 0 {
 			left = max(left, minLook)
 		}
 	}
 	if out := s.isIdle(called, left); out {
-		life{s}.idleOut()
+		s.idleOut()
 	}
 }
 
 // isIdle reports whether the sandbox has been idle for long enough, and otherwise starts the time again. It is not if there were more
 // calls than called, or if it may be idle for longer, left.
-func (s *Sandbox) isIdle(called int, left time.Duration) (out bool) {
+func (s life) isIdle(called int, left time.Duration) (out bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -142,7 +142,7 @@ func (h *Host) Import(ctx context.Context, tenant, run string, from *os.File, si
 	return saved, err
 }
 
-// maxReason bounds the part that says why a state has only files, in bytes.
+// maxReason bounds the part with the reason why a state has only files, in bytes.
 const maxReason = 64 << 10
 
 // About implements Moves.

@@ -23,7 +23,7 @@ const (
 	partDisk    = "disk"
 	partFiles   = "files"
 	partMachine = "machine" // see kindOf
-	partSandbox = "sandbox" // what the service knows of it, in JSON
+	partSandbox = "sandbox" // the description of the sandbox by the service, in JSON
 )
 
 // Base is what the state of a machine is stored relative to.

@@ -110,7 +110,7 @@ func (w *worker) take(files []*os.File) error {
 		maps.Copy(handlers, w.processes.handlers())
 		maps.Copy(handlers, newFiles(w.processes).handlers())
 		maps.Copy(handlers, w.processes.portHandlers())
-		maps.Copy(handlers, w.suspensionHandlers())
+		maps.Copy(handlers, suspender{w}.handlers())
 	}
 	w.conn = privsep.New(socket, handlers)
 	w.conn.Kinds = kinds

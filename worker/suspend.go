@@ -19,8 +19,11 @@ const (
 	callSave     = "save" // by the privileged process, with the files for the devices and the pages, or without any
 )
 
-// suspensionHandlers returns the calls of the owner of a session.
-func (w *worker) suspensionHandlers() map[string]privsep.Handler {
+// suspender suspends the session of a worker.
+type suspender struct{ *worker }
+
+// handlers returns the calls of the owner of the session.
+func (w suspender) handlers() map[string]privsep.Handler {
 	plain := func(do func(sandbox.Suspension, context.Context) error) privsep.Handler {
 		return privsep.Handle(func(ctx context.Context, _ none) (any, []*os.File, error) {
 			s, err := w.current()
@@ -36,7 +39,7 @@ func (w *worker) suspensionHandlers() map[string]privsep.Handler {
 }
 
 // suspend suspends the processes. All have been reported as ended when it returns.
-func (w *worker) suspend(ctx context.Context, _ none) (any, []*os.File, error) {
+func (w suspender) suspend(ctx context.Context, _ none) (any, []*os.File, error) {
 	s, err := w.current()
 	if err != nil {
 		return nil, nil, err

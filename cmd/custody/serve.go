@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/command"
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/host"
@@ -115,6 +116,11 @@ func (c serveCmd) Run(a *app) error {
 	runs := &fleet.Runs{Open: a.home, Version: version(), Sandboxes: users.Sandboxes, Notice: a.Say, Problem: a.Complain}
 	var end func()
 	live := fleet.Config{Runner: runs, Problem: a.Complain, Tokens: filepath.Join(h.Dir, "llm-tokens"), Paused: filepath.Join(h.Serve(), "paused")}
+	live.Record = func(ctx context.Context, t fleet.Transition) error {
+		return log.Record(ctx, audit.Access{
+			Who: "custody", Via: "lifecycle", Tenant: t.Tenant, Action: "manage", Route: "lifecycle " + string(t.Action), About: audit.Text(t.Sandbox), Query: audit.Text(t.Reason), Verdict: audit.Allow,
+		})
+	}
 	var opened atomic.Pointer[fleet.Fleet]
 	meters.Fleet(&live, func() []fleet.TenantStats { return opened.Load().Stats() })
 	sandboxes, end, err = fleet.Open(h.Config().Quotas, live)
