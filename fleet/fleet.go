@@ -24,7 +24,7 @@ type Runner interface {
 	// processes can be started, and returns when the run's record is closed.
 	Run(ctx context.Context, id string, r Request, a Allowance, from *run.Resume, serve func(context.Context, *run.Live)) (run.Result, error)
 	// Parent describes the closed record of a run that was paused.
-	Parent(run string) (audit.Parent, error)
+	Parent(ctx context.Context, run string) (audit.Parent, error)
 	// Stored describes the stored state of a run that was paused. The error is state.ErrNotFound if there is none.
 	Stored(ctx context.Context, tenant, run string) (run.Saved, error)
 	// Discard removes the stored state of a run that was paused. It is no error if there is none.

@@ -322,7 +322,7 @@ func (s pausing) settle(start *start, err error) {
 
 // adopt keeps the description of the closed record of the run that was paused.
 func (s pausing) adopt(run string) error {
-	p, err := s.fleet.config.Runner.Parent(run)
+	p, err := s.fleet.config.Runner.Parent(context.WithoutCancel(s.ctx), run)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (m *modelled) Check(_ context.Context, r fleet.Request) (fleet.Terms, error
 }
 
 // Run implements fleet.Runner.
-func (m *modelled) Parent(string) (audit.Parent, error) { return audit.Parent{}, nil }
+func (m *modelled) Parent(context.Context, string) (audit.Parent, error) { return audit.Parent{}, nil }
 
 func (m *modelled) Stored(context.Context, string, string) (run.Saved, error) {
 	return run.Saved{}, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/hostd"
 	"github.com/custody-project/custody/run"
@@ -81,9 +82,12 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 	}
 	o.ID, o.Serve, o.Charge, o.Resume = id, serve, a.Charge, from
 	if from != nil && from.Parent.Manifest == "" { // the service ended when the run was paused
-		if from.Parent, err = o.Home.RunLogs().Parent(from.Parent.Run); err != nil {
+		if from.Parent, err = proof.ParentOf(ctx, o.Home.RunDir(from.Parent.Run)); err != nil {
 			return run.Result{}, err
 		}
+	}
+	if from != nil {
+		from.Parent.Op = audit.OpResume
 	}
 	if from != nil && from.Fork {
 		from.Parent.Op = audit.OpFork
@@ -106,12 +110,12 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 }
 
 // Parent implements Runner.
-func (r *Runs) Parent(id string) (audit.Parent, error) {
+func (r *Runs) Parent(ctx context.Context, id string) (audit.Parent, error) {
 	h, err := r.Open()
 	if err != nil {
 		return audit.Parent{}, err
 	}
-	return h.RunLogs().Parent(id)
+	return proof.ParentOf(ctx, h.RunDir(id))
 }
 
 // Discard implements Runner.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/merkle"
@@ -175,16 +174,4 @@ func (rc recovery) signer(d DeadLog) (*sealer.Signer, error) {
 // closes reports whether CloseLog closes the log of a run. This process has written other logs itself.
 func (rc recovery) closes(run string) bool {
 	return rc.host.CloseLog != nil && strings.HasPrefix(run, SandboxPrefix)
-}
-
-// Parent describes a closed record, for the record of a run that continues the run.
-func (l RunLogs) Parent(run string) (p audit.Parent, err error) {
-	last, m, err := l.lastManifest(run)
-	if err == nil && (last == nil || m.Closing == wal.Open) {
-		err = errors.New("its record is not closed")
-	}
-	if err != nil {
-		return p, fmt.Errorf("run %s: %w", run, err)
-	}
-	return audit.Parent{Op: audit.OpResume, Run: run, Seq: m.Last, Root: m.Root.String(), Manifest: statement.Digest(last).String()}, nil
 }

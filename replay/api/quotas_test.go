@@ -28,7 +28,7 @@ func (idleRunner) Run(ctx context.Context, _ string, _ fleet.Request, _ fleet.Al
 	return run.Result{}, nil
 }
 
-func (idleRunner) Parent(string) (audit.Parent, error) { return audit.Parent{}, nil }
+func (idleRunner) Parent(context.Context, string) (audit.Parent, error) { return audit.Parent{}, nil }
 
 func (idleRunner) Stored(context.Context, string, string) (run.Saved, error) {
 	return run.Saved{}, state.ErrNotFound
