@@ -86,7 +86,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	server := channel.NewServer(st.block, openWorkspace, nil)
 	server.Drain, server.EndSession, server.File = cell.DrainPages, st.block.EndSession, st.block.File
 	server.CPU, server.Dial, server.Ports = st.block.CPU, dialPort, listeningPorts
-	server.Freeze, server.Thaw = st.block.Freeze, st.block.Thaw
+	server.Freeze, server.Thaw = st.freeze, st.block.Thaw
 	server.Identify = func(_ context.Context, id channel.Identity) error { // ctx, because the sensors outlive a session
 		server.Identify = func(_ context.Context, id channel.Identity) error { return again(st, id) }
 		return identify(ctx, server, s, st, id)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"os"
@@ -114,10 +115,42 @@ func (st *stage) limits(l channel.Limits) cell.Limits {
 
 // build mounts the overlay over what is mounted on scratchDir and makes the block.
 func (st *stage) build() (err error) {
-	upper, work := filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")
-	for _, dir := range []string{upper, work, filepath.Join(upper, "etc"), filepath.Join(upper, cell.DefaultDir)} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("prepare the root: %w", err)
+	if err := layOut(scratchDir); err != nil {
+		return fmt.Errorf("prepare the root: %w", err)
+	}
+	if err := mountRoot(filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")); err != nil {
+		return err
+	}
+	if st.trustFiles, err = newTrustFiles(); err != nil {
+		return err
+	}
+	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})
+	return err
+}
+
+// freeze stops the processes of the cells, and writes what they have written to the disk: it may be all that is kept of them.
+func (st *stage) freeze() error {
+	if err := st.block.Freeze(); err != nil {
+		return err
+	}
+	unix.Sync()
+	return nil
+}
+
+// layOut makes the directories of the overlay in a directory. If they are there, they are of a sandbox that was paused with its files only: these stay, but what
+// the sandbox has put in the place of Custody's files and directories, such as links to other places, is replaced.
+func layOut(scratch string) error {
+	disk, err := os.OpenRoot(scratch) // no link leads out of it
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	if err := disk.RemoveAll("work"); err != nil { // the overlay refuses that of a machine that did not unmount it
+		return err
+	}
+	for _, dir := range []string{"upper", "work", "upper/etc", "upper" + cell.DefaultDir} {
+		if err := makeDir(disk, dir); err != nil {
+			return err
 		}
 	}
 	// Files of the template with these names may be links to anywhere: they are hidden. The agent may
@@ -127,18 +160,29 @@ func (st *stage) build() (err error) {
 		files[name] = ""
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(upper, "etc", name), []byte(content), 0o644); err != nil {
-			return fmt.Errorf("prepare the root: %w", err)
+		name = "upper/etc/" + name
+		if err := errors.Join(disk.RemoveAll(name), disk.WriteFile(name, []byte(content), 0o644)); err != nil {
+			return err
 		}
 	}
-	if err := mountRoot(upper, work); err != nil {
+	return nil
+}
+
+// makeDir makes a directory, unless it is there. What is there in its place is removed.
+func makeDir(disk *os.Root, name string) error {
+	info, err := disk.Lstat(name)
+	if err == nil && info.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = disk.RemoveAll(name)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
-	if st.trustFiles, err = newTrustFiles(); err != nil {
-		return err
-	}
-	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})
-	return err
+	return disk.Mkdir(name, 0o755)
 }
 
 // identity are the files in /etc that identify a machine. They are
