@@ -102,6 +102,7 @@ type Fleet struct {
 	sessions  map[key]*Sandbox    // that have not ended, by session key
 	attempts  map[key]*Sandbox    // by idempotency key
 	forkings  map[key]*forking    // forks by idempotency key
+	adoptions map[key]bool        // runs of tenants that are being adopted
 	lives     map[string]int      // number of sandboxes that have not ended, by tenant
 	ended     map[string][]string // IDs of sandboxes that have ended, by tenant, in that order
 }
@@ -124,7 +125,7 @@ func New(c Config) *Fleet {
 	if c.Problem == nil {
 		c.Problem = func(error) {}
 	}
-	f := &Fleet{config: c, paused: pausedDir(c.Paused), sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, forkings: map[key]*forking{}, lives: map[string]int{}, ended: map[string][]string{}}
+	f := &Fleet{config: c, paused: pausedDir(c.Paused), sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, forkings: map[key]*forking{}, adoptions: map[key]bool{}, lives: map[string]int{}, ended: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if err := f.restore(f.ctx); err != nil {
 		c.Problem(err)

@@ -167,8 +167,8 @@ func (f *Fleet) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// revive adds a paused sandbox.
-func (f *Fleet) revive(k pausedSandbox) {
+// revive adds a paused sandbox. If the fleet is closed, it returns nil: the next one restores the sandbox.
+func (f *Fleet) revive(k pausedSandbox) *Sandbox {
 	s := newSandbox(f, k.ID, k.Request, k.Terms)
 	s.Created, s.latest, s.runs, s.before, s.rested, s.state = k.Created, k.Latest, k.Runs, k.Before, &k.Rested, Paused
 	s.idle.Stop()
@@ -189,7 +189,11 @@ func (f *Fleet) revive(k pausedSandbox) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
 	f.register(s)
 	pausing{s}.rests() // plans its lifecycle
 	f.work.Go(s.live)
+	return s
 }

@@ -94,11 +94,7 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 	}
 	l := &o.Project.Limits
 	l.DiskRate, l.NetworkRate = lower(l.DiskRate, a.DiskRate), lower(l.NetworkRate, a.NetworkRate)
-	templates := r.Templates
-	if templates == nil {
-		templates = func(h *host.Host) (template.Store, error) { return run.Templates(h, io.Discard) }
-	}
-	if o.Templates, err = templates(o.Home); err != nil {
+	if o.Templates, err = r.templates(o.Home); err != nil {
 		return run.Result{}, err
 	}
 	job, err := run.Prepare(ctx, o)
@@ -107,6 +103,14 @@ func (r *Runs) Run(ctx context.Context, id string, q Request, a Allowance, from 
 	}
 	res, err := job.Run(ctx)
 	return res, errors.Join(err, job.Close())
+}
+
+// templates returns the templates of the host.
+func (r *Runs) templates(h *host.Host) (template.Store, error) {
+	if r.Templates != nil {
+		return r.Templates(h)
+	}
+	return run.Templates(h, io.Discard)
 }
 
 // Parent implements Runner.
@@ -137,15 +141,19 @@ func (r *Runs) Stored(ctx context.Context, tenant, id string) (run.Saved, error)
 }
 
 // states returns the stored states of the host.
-func (r *Runs) states() (hostd.States, error) {
-	if s, ok := r.Sandboxes.(hostd.States); ok {
+func (r *Runs) states() (states, error) {
+	if s, ok := r.Sandboxes.(states); ok {
 		return s, nil
 	}
 	h, err := r.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &hostd.Host{Home: h}, nil
+	templates, err := r.templates(h)
+	if err != nil {
+		return nil, err
+	}
+	return &hostd.Host{Home: h, Templates: templates}, nil
 }
 
 // lower returns the lower one of two limits, of which 0 is none.

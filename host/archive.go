@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -64,8 +65,20 @@ func (a *PausedArchive) check() error {
 	return nil
 }
 
-// Objects returns the storage of the archive.
-func (a *PausedArchive) Objects() (archive.Objects, error) {
+// OpenArchive opens the storage of the archive of paused sandboxes, for a process that does not use its key.
+func (h *Host) OpenArchive(ctx context.Context) (*archive.Archive, error) {
+	a := h.Config().Paused.Archive
+	if a == nil {
+		return nil, ErrNoArchive
+	}
+	objects, err := a.objects()
+	if err != nil {
+		return nil, err
+	}
+	return archive.Open(ctx, objects, archive.Config{Group: a.Group})
+}
+
+func (a *PausedArchive) objects() (archive.Objects, error) {
 	if a.isDir() {
 		return dir.New(a.To)
 	}

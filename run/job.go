@@ -6,7 +6,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,17 +164,9 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 
 // openSandbox makes the run's sandbox.
 func (j *Job) openSandbox(ctx context.Context) error {
-	p, limits := j.o.Project, j.o.Project.Limits
-	required, err := RequiredTier(j.o.Isolation, p, j.o.Home)
+	s, err := j.o.Spec()
 	if err != nil {
 		return err
-	}
-	s := hostd.Spec{
-		Template: cmp.Or(j.o.Template, p.Template), Tier: required, Cold: j.o.Cold, CPUs: limits.CPUs, Memory: limits.Memory, Disk: limits.Disk,
-		DiskRate: limits.DiskRate, NetworkRate: limits.NetworkRate, HashOver: p.Record.Files.HashOver,
-	}
-	if j.o.Base != nil {
-		s.Project = j.o.Base.Project
 	}
 	if r := j.o.Resume; r != nil {
 		s.Resume = &hostd.Resume{Run: r.Parent.Run, Tenant: j.o.tenant(), Policy: j.policy.Digest(), Fork: r.Fork}
