@@ -8,6 +8,9 @@ import (
 	"github.com/custody-project/custody/state/archive"
 )
 
+// Archives reports whether the fleet has an archive, from which Adopt takes sandboxes.
+func (f *Fleet) Archives() bool { return f.config.Archive != nil }
+
 // Adopt adds a sandbox of another host that is in the archive, as a paused one of this host. run is its last run, which was paused. The archive does not
 // know which host has a sandbox: the caller sees to it that the other one does not continue it, and that one host adopts it.
 func (f *Fleet) Adopt(ctx context.Context, tenant, run string) (*Sandbox, error) {

@@ -92,7 +92,7 @@ func (a *archived) exported(ctx context.Context, here states, q Request, run str
 	if err != nil {
 		return e, err
 	}
-	parent, err := a.runs.Parent(run)
+	parent, err := a.runs.Parent(ctx, run)
 	if err != nil {
 		return e, err
 	}

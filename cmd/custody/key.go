@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/state"
 )
 
 type keyCmd struct {
 	Show     keyShowCmd     `cmd:"" help:"Print the public key that verifies this host's records."`
 	Rotate   keyRotateCmd   `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
 	Fleet    keyFleetCmd    `cmd:"" help:"A fleet's root key, which states the keys of its hosts."`
+	Archive  keyArchiveCmd  `cmd:"" help:"Make the key of the archive of paused sandboxes that host.yaml names, unless there is one."`
 	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can decrypt this host's signing key (key: age:FILE in host.yaml)."`
 }
 
@@ -60,6 +63,25 @@ func (c keyRotateCmd) Run(a *app) error {
 	a.Say("the new private key is kept " + h.Keys().Kept())
 	a.Say("give the new public key to auditors and witnesses, in addition to the old one: runs signed by the old key verify only with the old key; runs signed by the new key verify with either, through the statement in each bundle")
 	a.Say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
+	return nil
+}
+
+type keyArchiveCmd struct{}
+
+func (keyArchiveCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	if h.Config().Paused.Archive == nil {
+		return host.ErrNoArchive
+	}
+	file := h.ArchiveKeyFile()
+	if err := state.SharedKeyFile(file).Create(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, file)
+	a.Say("copy the file, mode 0600, to the other hosts of the group: without it they cannot fetch what this one archives")
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/custody-project/custody/replay/show"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/service"
+	"github.com/custody-project/custody/state/archive"
 	"github.com/custody-project/custody/store"
 )
 
@@ -121,6 +122,9 @@ func (c serveCmd) Run(a *app) error {
 			Who: "custody", Via: "lifecycle", Tenant: t.Tenant, Action: "manage", Route: "lifecycle " + string(t.Action), About: audit.Text(t.Sandbox), Query: audit.Text(t.Reason), Verdict: audit.Allow,
 		})
 	}
+	if err := a.archive(h, runs, &live); err != nil {
+		return errors.Join(err, l.Close(), log.Close())
+	}
 	var opened atomic.Pointer[fleet.Fleet]
 	meters.Fleet(&live, func() []fleet.TenantStats { return opened.Load().Stats() })
 	sandboxes, end, err = fleet.Open(h.Config().Quotas, live)
@@ -131,6 +135,28 @@ func (c serveCmd) Run(a *app) error {
 	err = users.Beside(a.ctx, socket, page)
 	end()
 	return errors.Join(err, log.Close())
+}
+
+// archive adds the archive of paused sandboxes, if host.yaml names one. A storage that is away is tried again when it is used; one that is not
+// suitable is an error.
+func (a *app) archive(h *host.Host, runs *fleet.Runs, c *fleet.Config) error {
+	if h.Config().Paused.Archive == nil {
+		return nil
+	}
+	storage, err := h.OpenArchive(a.ctx)
+	if errors.Is(err, archive.ErrUnsafe) {
+		return err
+	}
+	if err != nil {
+		a.Complain(fmt.Errorf("%w: it is tried again when a sandbox is archived or fetched", err))
+	}
+	c.Archive = fleet.NewArchive(runs, func(ctx context.Context) (*archive.Archive, error) {
+		if storage != nil {
+			return storage, nil
+		}
+		return h.OpenArchive(ctx)
+	})
+	return nil
 }
 
 // openSocket opens the socket for users of this host, nil if there is to be none.

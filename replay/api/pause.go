@@ -29,20 +29,37 @@ func (h pauses) pause(w http.ResponseWriter, r *request) error {
 
 // resume makes a sandbox live, and answers when it is.
 func (h pauses) resume(w http.ResponseWriter, r *request) error {
-	return h.change(w, r, live)
+	return h.changed(w, r, h.findOrAdopt, live)
+}
+
+// findOrAdopt returns the sandbox that the path names, or the one of another host whose last run it names and whose state is in the archive.
+func (h pauses) findOrAdopt(r *request) (*fleet.Sandbox, error) {
+	if err := h.here(r); err != nil {
+		return nil, err
+	}
+	id := r.PathValue("run")
+	s, err := h.fleet.Get(r.who.Tenant, id)
+	if errors.Is(err, fleet.ErrUnknown) && h.fleet.Archives() {
+		s, err = h.fleet.Adopt(r.Context(), r.who.Tenant, id)
+	}
+	return s, fleetProblem(err)
 }
 
 // change answers with the description of the sandbox that the path names, after do.
 func (h pauses) change(w http.ResponseWriter, r *request, do func(context.Context, *fleet.Sandbox) error) error {
-	s, err := h.find(r)
-	if err != nil {
-		return err
-	}
+	return h.changed(w, r, h.find, do)
+}
+
+func (h pauses) changed(w http.ResponseWriter, r *request, find func(*request) (*fleet.Sandbox, error), do func(context.Context, *fleet.Sandbox) error) error {
 	leave, err := h.enter(r)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	s, err := find(r)
+	if err != nil {
+		return err
+	}
 	if err := do(r.Context(), s); err != nil {
 		return err
 	}
