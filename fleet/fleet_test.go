@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // rig is a fleet of gVisor sandboxes on a host.
 type rig struct {
-	*testing.T
+	testing.TB
 	*fleet.Fleet
 	home, setting string
 }
@@ -46,7 +46,7 @@ func newRig(t *testing.T, c fleet.Config, limits quota.Config) *rig {
 }
 
 // openRig returns a fleet on a host with this home and setting.
-func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Config) *rig {
+func openRig(t testing.TB, home, setting string, c fleet.Config, limits quota.Config) *rig {
 	t.Helper()
 	settings := "version: 1\ntenant: acme\nquotas: {tenants: {other: {}}}\n" + setting
 	check(t, os.WriteFile(filepath.Join(home, "host.yaml"), []byte(settings), 0o600))
@@ -70,7 +70,7 @@ func openRig(t *testing.T, home, setting string, c fleet.Config, limits quota.Co
 }
 
 // runsOf carries out the runs of a host.
-func runsOf(t *testing.T, home string) *fleet.Runs {
+func runsOf(t testing.TB, home string) *fleet.Runs {
 	return &fleet.Runs{
 		Open:      func() (*host.Host, error) { return host.Open(home) },
 		Templates: func(*host.Host) (template.Store, error) { return vmtest.Templates(t), nil },
@@ -89,7 +89,7 @@ func (r *rig) create(q fleet.Request) *fleet.Sandbox {
 		q.Tenant = "acme"
 	}
 	s, _, err := r.Create(r.Context(), q)
-	check(r.T, err)
+	check(r.TB, err)
 	return s
 }
 
@@ -97,16 +97,16 @@ func (r *rig) create(q fleet.Request) *fleet.Sandbox {
 func (r *rig) sh(s *fleet.Sandbox, script string) string {
 	r.Helper()
 	p, err := s.Start(r.Context(), run.Command{Argv: []string{"sh", "-c", script}}, false)
-	check(r.T, err)
+	check(r.TB, err)
 	exit, _, err := p.Exit()
 	if err != nil || exit.Code != 0 {
 		r.Errorf("%s ends with %+v, %v", script, exit, err)
 	}
-	return read(r.T, p, "stdout")
+	return read(r.TB, p, "stdout")
 }
 
 // read returns a whole output of a process.
-func read(t *testing.T, p *fleet.Process, stream string) string {
+func read(t testing.TB, p *fleet.Process, stream string) string {
 	t.Helper()
 	o, err := p.Output(stream)
 	check(t, err)

@@ -151,7 +151,7 @@ func (l *lives) settled(id string, want fleet.State) {
 }
 
 // stored returns what is stored of paused sandboxes: here, in the archive, and about them.
-func stored(t *testing.T, home string) string {
+func stored(t testing.TB, home string) string {
 	t.Helper()
 	var all []string
 	for _, dir := range []string{"paused", "archive", "paused-sandboxes"} {

@@ -16,7 +16,7 @@ func (r *rig) register(text string) {
 	r.Helper()
 	projects := registry.Registry{Dir: filepath.Join(r.home, "projects")}
 	_, _, err := projects.Apply(r.Context(), []byte(text), registry.Change{Author: "ann"}, func(registry.Version) error { return nil })
-	check(r.T, err)
+	check(r.TB, err)
 }
 
 // TestPauseSecrets: a process with a credential in a file continues, and gets a new one there. One that has it in its memory makes that only the files of the sandbox are

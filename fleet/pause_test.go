@@ -24,7 +24,7 @@ func newVMRig(t *testing.T, c fleet.Config) *rig {
 }
 
 // wait waits until the output of a process has n lines after the first skip bytes, and returns all of it from there.
-func lines(t *testing.T, p *fleet.Process, skip int64, n int) string {
+func lines(t testing.TB, p *fleet.Process, skip int64, n int) string {
 	t.Helper()
 	o, err := p.Output("stdout")
 	check(t, err)
