@@ -161,13 +161,14 @@ func (s life) archive() error {
 	err := pausing{s.Sandbox}.keep(archived)
 	if err == nil {
 		s.rested, s.state = &archived, Archived
+		s.plan()
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	s.record(lifecycle.Archive, fmt.Sprintf("paused since %s", r.At.Format(time.RFC3339)))
-	return s.fleet.config.Runner.Discard(ctx, s.request.Tenant, r.Run)
+	return s.fleet.config.Runner.Discard(context.WithoutCancel(ctx), s.request.Tenant, r.Run)
 }
 
 // fetch brings an archived state back. The caller holds sharing.

@@ -200,6 +200,7 @@ func TestLifecycle(t *testing.T) {
 	l.settled(s.ID, fleet.Paused)
 	l.clock.pass(8 * lifecycle.Day)
 	l.settled(s.ID, fleet.Archived)
+	l.wait(func() bool { return stored(t, home) == "0 1 1" })
 	l.clock.pass(23 * lifecycle.Day)
 	l.settled(s.ID, fleet.Ended)
 	l.wait(func() bool { return stored(t, home) == "0 0 0" })

@@ -90,7 +90,7 @@ func (a *PausedArchive) objects() (archive.Objects, error) {
 }
 
 // ArchiveKeyFile is the file of the archive's key.
-func (h *Host) ArchiveKeyFile() string {
+func ArchiveKeyFile(h *Host) string {
 	a := h.Config().Paused.Archive
 	switch {
 	case a == nil || a.Key == "":
@@ -102,9 +102,9 @@ func (h *Host) ArchiveKeyFile() string {
 }
 
 // ArchiveKey returns the key of the archive. For a directory, its first use creates it; for S3, an administrator does.
-func (h *Host) ArchiveKey() state.Wrapper {
+func ArchiveKey(h *Host) state.Wrapper {
 	if a := h.Config().Paused.Archive; a != nil && a.isDir() {
-		return state.KeyFile(h.ArchiveKeyFile())
+		return state.KeyFile(ArchiveKeyFile(h))
 	}
-	return state.SharedKeyFile(h.ArchiveKeyFile())
+	return state.SharedKeyFile(ArchiveKeyFile(h))
 }

@@ -184,7 +184,7 @@ func (h *Host) archiveKey() (state.Wrapper, string, error) {
 	if a == nil {
 		return nil, "", host.ErrNoArchive
 	}
-	return h.Home.ArchiveKey(), a.Group, nil
+	return host.ArchiveKey(h.Home), a.Group, nil
 }
 
 // pipe returns the pipe of another process, whose reads and writes end when ctx is done. A file of another kind could be of a file system that does not answer.

@@ -76,7 +76,7 @@ func (keyArchiveCmd) Run(a *app) error {
 	if h.Config().Paused.Archive == nil {
 		return host.ErrNoArchive
 	}
-	file := h.ArchiveKeyFile()
+	file := host.ArchiveKeyFile(h)
 	if err := state.SharedKeyFile(file).Create(); err != nil {
 		return err
 	}
