@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/state"
 )
 
 // Erase removes the contents of a record. The service, which has the record, has no key for the statement: without Signed it prints the
@@ -101,7 +105,26 @@ func (c Erase) Execute(ctx context.Context, e *Env) error {
 	}
 	e.Say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))
 	e.Say("copies that left this host (bundles, exports, back-ups) are not reached by this")
+	for _, left := range storedStates(h, run.ID) {
+		e.Say(left)
+	}
 	return nil
+}
+
+// storedStates describes the states of the run's sandbox that can contain what was erased: they are not reached either.
+func storedStates(h *host.Host, run string) (list []string) {
+	const remedy = "`custody destroy` of the sandbox removes it"
+	_, err := os.Stat(filepath.Join(h.States(), run+state.Suffix))
+	switch {
+	case err == nil:
+		list = append(list, "the sandbox is paused, and its stored state can contain it: "+remedy)
+	case !errors.Is(err, fs.ErrNotExist): // only root can read the directory
+		list = append(list, "if the sandbox is paused, its stored state can contain it: "+remedy)
+	}
+	if h.Config().Paused.Archive != nil {
+		list = append(list, "if the sandbox was archived, its state in the archive can contain it: "+remedy)
+	}
+	return list
 }
 
 // printed executes a command and returns what it prints to standard output.

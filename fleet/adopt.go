@@ -17,12 +17,12 @@ func (f *Fleet) Adopt(ctx context.Context, tenant, run string) (*Sandbox, error)
 	if f.config.Archive == nil {
 		return nil, errNoArchive
 	}
-	s, leave, err := f.adopting(tenant, run)
+	s, leave, err := revival{f}.adopting(tenant, run)
 	if s != nil || err != nil {
 		return s, err
 	}
 	defer leave()
-	k, err := f.adopted(ctx, tenant, run)
+	k, err := revival{f}.adopted(ctx, tenant, run)
 	if errors.Is(err, archive.ErrNotFound) {
 		return nil, unknown("there is no sandbox %.80q, and the archive has no state of it", run)
 	}
@@ -32,18 +32,18 @@ func (f *Fleet) Adopt(ctx context.Context, tenant, run string) (*Sandbox, error)
 	if err := f.config.Archive.Delete(ctx, tenant, run); err != nil { // it is removed with the sandbox, or expires
 		f.config.Problem(fmt.Errorf("sandbox %s: %w", k.ID, err))
 	}
-	if s = f.revive(k); s == nil {
+	if s = (revival{f}).revive(k); s == nil {
 		return nil, &Error{ErrEnded, "the service is shutting down, and has the sandbox when it starts again"}
 	}
 	return s, nil
 }
 
 // adopting begins the adoption of a run, which leave ends; or it returns the sandbox that was paused with that run, if the fleet has it.
-func (f *Fleet) adopting(tenant, run string) (s *Sandbox, leave func(), err error) {
+func (f revival) adopting(tenant, run string) (s *Sandbox, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.sandboxes {
-		if s.request.Tenant == tenant && s.pausedAs(run) {
+		if s.request.Tenant == tenant && (pausing{s}).pausedAs(run) {
 			return s, nil, nil
 		}
 	}
@@ -65,14 +65,14 @@ func (f *Fleet) adopting(tenant, run string) (s *Sandbox, leave func(), err erro
 }
 
 // pausedAs reports whether the sandbox continues from a run.
-func (s *Sandbox) pausedAs(run string) bool {
+func (s pausing) pausedAs(run string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rested != nil && !s.rested.fork && s.rested.Run == run
 }
 
 // adopted fetches the state of a sandbox, and keeps it as one that is paused here. If the process dies before, the state stays in the archive, too.
-func (f *Fleet) adopted(ctx context.Context, tenant, run string) (k pausedSandbox, err error) {
+func (f revival) adopted(ctx context.Context, tenant, run string) (k pausedSandbox, err error) {
 	saved, err := f.config.Archive.Fetch(ctx, tenant, run)
 	if err != nil {
 		return k, err
@@ -94,7 +94,7 @@ func (f *Fleet) adopted(ctx context.Context, tenant, run string) (k pausedSandbo
 }
 
 // free returns an error if the fleet has another sandbox with the ID, or the session, of one that is to be adopted.
-func (f *Fleet) free(k pausedSandbox) error {
+func (f revival) free(k pausedSandbox) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.sandboxes[k.ID]; s != nil {

@@ -31,7 +31,7 @@ func archiveRig(t *testing.T, dir, key, group string) (*rig, fleet.Archive) {
 		if err != nil {
 			return nil, err
 		}
-		return h.OpenArchive(ctx)
+		return host.OpenArchive(ctx, h)
 	})
 	return openRig(t, home, setting, fleet.Config{Runner: runs, Archive: a}, quota.Config{}), a
 }

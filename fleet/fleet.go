@@ -127,7 +127,7 @@ func New(c Config) *Fleet {
 	}
 	f := &Fleet{config: c, paused: pausedDir(c.Paused), sandboxes: map[string]*Sandbox{}, sessions: map[key]*Sandbox{}, attempts: map[key]*Sandbox{}, forkings: map[key]*forking{}, adoptions: map[key]bool{}, lives: map[string]int{}, ended: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	if err := f.restore(f.ctx); err != nil {
+	if err := (revival{f}).restore(f.ctx); err != nil {
 		c.Problem(err)
 	}
 	return f

@@ -232,7 +232,7 @@ func (s life) discardState() {
 }
 
 // found returns what there is of a paused sandbox after a restart: it finishes the transition in which the process before was killed.
-func (f *Fleet) found(ctx context.Context, k *pausedSandbox) (there bool, err error) {
+func (f revival) found(ctx context.Context, k *pausedSandbox) (there bool, err error) {
 	tenant, run := k.Request.Tenant, k.Rested.Run
 	if k.Rested.Archived {
 		return true, f.config.Runner.Discard(ctx, tenant, run)

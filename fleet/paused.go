@@ -151,8 +151,11 @@ func (p *Process) recall(k pausedProcess) {
 	close(p.done)
 }
 
+// revival adds paused sandboxes to a fleet.
+type revival struct{ *Fleet }
+
 // restore adds the sandboxes that are paused, and removes what is left of those that have ended. It is called before the fleet is used.
-func (f *Fleet) restore(ctx context.Context) error {
+func (f revival) restore(ctx context.Context) error {
 	list, err := f.paused.all()
 	errs := []error{err}
 	for _, k := range list {
@@ -168,8 +171,8 @@ func (f *Fleet) restore(ctx context.Context) error {
 }
 
 // revive adds a paused sandbox. If the fleet is closed, it returns nil: the next one restores the sandbox.
-func (f *Fleet) revive(k pausedSandbox) *Sandbox {
-	s := newSandbox(f, k.ID, k.Request, k.Terms)
+func (f revival) revive(k pausedSandbox) *Sandbox {
+	s := newSandbox(f.Fleet, k.ID, k.Request, k.Terms)
 	s.Created, s.latest, s.runs, s.before, s.rested, s.state = k.Created, k.Latest, k.Runs, k.Before, &k.Rested, Paused
 	s.idle.Stop()
 	s.expiry.Stop()

@@ -65,8 +65,8 @@ func (a *PausedArchive) check() error {
 	return nil
 }
 
-// OpenArchive opens the storage of the archive of paused sandboxes, for a process that does not use its key.
-func (h *Host) OpenArchive(ctx context.Context) (*archive.Archive, error) {
+// OpenArchive opens the storage of the host's archive of paused sandboxes, for a process that does not use its key.
+func OpenArchive(ctx context.Context, h *Host) (*archive.Archive, error) {
 	a := h.Config().Paused.Archive
 	if a == nil {
 		return nil, ErrNoArchive

@@ -17,16 +17,18 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
+// Suffix ends the names of the files of snapshots, after the ID of the run.
+const Suffix = ".snapshot"
+
 const (
-	suffix     = ".snapshot" // after the ID of a run
-	tempSuffix = ".part"     // of a file that is being written or removed; its name begins with a dot
+	tempSuffix = ".part" // of a file that is being written or removed; its name begins with a dot
 	lockFile   = "lock"
 )
 
 // files is the directory of the snapshots. The flock of a file states who uses it.
 type files string
 
-func (d files) path(run string) string { return filepath.Join(string(d), run+suffix) }
+func (d files) path(run string) string { return filepath.Join(string(d), run+Suffix) }
 
 // lock excludes other processes that make room.
 func (d files) lock(ctx context.Context) (unlock func(), err error) {
@@ -112,7 +114,7 @@ func tryLock(ctx context.Context, f *os.File, how int) error {
 // remove removes a file that this process has locked exclusively. It overwrites the wrapped key first, so that the blocks on the disk
 // and a name that returns after a power failure are of no use.
 func (d files) remove(f *os.File, path string) error {
-	temp := d.tempPath(strings.TrimSuffix(filepath.Base(path), suffix)) // from here on, a clean removes it
+	temp := d.tempPath(strings.TrimSuffix(filepath.Base(path), Suffix)) // from here on, a clean removes it
 	if err := os.Rename(path, temp); err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (d files) cleanTemp(path string) (gone bool, err error) {
 
 // runOf returns the run of a file, if it is a snapshot.
 func runOf(e fs.DirEntry) (string, bool) {
-	run, found := strings.CutSuffix(e.Name(), suffix)
+	run, found := strings.CutSuffix(e.Name(), Suffix)
 	return run, found && store.ValidRun(run) && e.Type().IsRegular()
 }
 

@@ -143,7 +143,7 @@ func (a *app) archive(h *host.Host, runs *fleet.Runs, c *fleet.Config) error {
 	if h.Config().Paused.Archive == nil {
 		return nil
 	}
-	storage, err := h.OpenArchive(a.ctx)
+	storage, err := host.OpenArchive(a.ctx, h)
 	if errors.Is(err, archive.ErrUnsafe) {
 		return err
 	}
@@ -154,7 +154,7 @@ func (a *app) archive(h *host.Host, runs *fleet.Runs, c *fleet.Config) error {
 		if storage != nil {
 			return storage, nil
 		}
-		return h.OpenArchive(ctx)
+		return host.OpenArchive(ctx, h)
 	})
 	return nil
 }
