@@ -30,15 +30,22 @@ func TestPauseSecrets(t *testing.T) {
 		"  env: {from: \"file:" + source + "\", deliver: {env: TOKEN}}\n")
 	s := r.create(fleet.Request{Project: "shop"})
 	wait := "until [ -e /root/go ]; do sleep 0.05; done; "
-	p, err := s.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", wait + "wc -c < /run/secrets/token"}, Secrets: []string{"file"}}, false)
+	p, err := s.Start(t.Context(), run.Command{Argv: []string{"sh", "-c", "marker=not-a-secret; wc -c < /run/secrets/token; " + wait + "wc -c < /run/secrets/token"}, Secrets: []string{"file"}, Immediate: true}, false)
 	check(t, err)
+	lines(t, p, 0, 1)
 	check(t, s.Pause(t.Context()))
+	if !r.finds(s.ID, "marker=not-a-secret") {
+		t.Error("the search finds nothing")
+	}
+	if r.finds(s.ID, "first-value-of-the-token") {
+		t.Error("the stored memory contains the credential")
+	}
 	if i := s.Info(); i.Files != "" {
 		t.Fatalf("only the files are stored: %s", i.Files)
 	}
 	check(t, os.WriteFile(source, []byte("another value of it"), 0o600))
 	r.sh(s, "touch /root/go")
-	if got := read(t, p, "stdout"); got != "19\n" {
+	if got := read(t, p, "stdout"); got != "24\n19\n" {
 		t.Errorf("the length of the new value: %q", got)
 	}
 
