@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 
 	"github.com/custody-project/custody/audit/proof/sealer"
 	"github.com/custody-project/custody/host"
@@ -84,6 +85,11 @@ func (d Daemon) Serve(ctx context.Context) (err error) {
 	states := &Host{Home: d.Home, Templates: d.Templates}
 	maps.Copy(calls, stateCalls(states))
 	maps.Copy(calls, moveCalls(boundedMoves{states, &Bounded{Home: d.Home}}))
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	within, stop := context.WithCancel(ctx)
+	defer stop()
+	sweeping.Go(func() { states.sweep(within, d.Notice) })
 	sandboxes, end, err := d.sandboxes(ctx, ledger)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/custody-project/custody/privsep"
 	"github.com/custody-project/custody/state"
@@ -50,6 +51,29 @@ func (h *Host) Discard(ctx context.Context, tenant, run string) error {
 		return err
 	}
 	return store.Delete(ctx, run)
+}
+
+// sweepEvery is how often the states are removed that have expired, of sandboxes that no service has any more.
+const sweepEvery = time.Hour
+
+// sweep removes them until ctx is done.
+func (h *Host) sweep(ctx context.Context, notice func(string)) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		store, err := h.states()
+		if err == nil {
+			err = store.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			notice("remove stored states that have expired: " + err.Error())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // stored is the argument of callStored and callDiscard.

@@ -40,6 +40,8 @@ func (p Suspension) Suspend(ctx context.Context) error {
 	switch {
 	case s.over:
 		return fmt.Errorf("%w: the run is ending", ErrNotSuspended)
+	case s.observed.byHost():
+		return fmt.Errorf("%w: sandboxes of the isolation %s cannot be paused", ErrNotSuspended, s.warm.machine.Driver.Tier())
 	case s.holds.frozen():
 		return fmt.Errorf("%w: the sandbox is frozen", ErrNotSuspended)
 	case !s.suspended.CompareAndSwap(false, true):
