@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/run"
 )
 
-// TestPauseGVisor: a sandbox whose isolation cannot be paused continues, and the error says so.
+// TestPauseGVisor: a sandbox whose isolation cannot be paused continues, and the error names the reason.
 func TestPauseGVisor(t *testing.T) {
 	r := newRig(t, fleet.Config{}, quota.Config{})
 	s := r.create(fleet.Request{})
