@@ -158,7 +158,7 @@ func (s life) archive() error {
 	s.mu.Lock()
 	archived := *r
 	archived.Archived = true
-	err := pausing{s.Sandbox}.keep(archived)
+	err := pausing(s).keep(archived)
 	if err == nil {
 		s.rested, s.state = &archived, Archived
 		s.plan()
@@ -191,7 +191,7 @@ func (s life) fetch(ctx context.Context) error {
 	fetched.Archived = false
 	fetched.Saved.Size, fetched.Saved.Expires = saved.Size, saved.Expires
 	s.mu.Lock()
-	if err = (pausing{s.Sandbox}).keep(fetched); err == nil {
+	if err = pausing(s).keep(fetched); err == nil {
 		s.rested = &fetched
 		if s.state == Archived {
 			s.state = Paused

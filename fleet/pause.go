@@ -263,7 +263,7 @@ func (s pausing) enliven(ctx context.Context, l *run.Live) error {
 		s.expiry.Reset(rested.Left)
 	}
 	s.state, s.session, s.rested = Live, l, nil
-	life{s.Sandbox}.plan()
+	life(s).plan()
 	s.start.finish(nil)
 	return nil
 }
@@ -283,9 +283,9 @@ func (s pausing) rests() bool {
 		return false
 	}
 	s.place, s.start.former = nil, nil
-	s.expires = s.terms.Lifecycle.Deadline(life{s.Sandbox}.status())
+	s.expires = s.terms.Lifecycle.Deadline(life(s).status())
 	s.idle.Stop()
-	life{s.Sandbox}.plan()
+	life(s).plan()
 	return true
 }
 

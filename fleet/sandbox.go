@@ -251,7 +251,7 @@ func (s life) carryOutRun(start *start) error {
 		s.fleet.config.Problem(fmt.Errorf("sandbox %s: %w", s.ID, res.Late))
 	}
 	if errors.Is(res.Err, run.ErrPaused) {
-		return pausing{s.Sandbox}.adopt(id)
+		return pausing(s).adopt(id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
