@@ -39,7 +39,7 @@ type Host struct {
 	stored *state.Store // nil before it is used
 }
 
-// states returns the stored states of this host's sandboxes.
+// states returns the stored states of this host's sandboxes. Their directory is made when it is called first.
 func (h *Host) states() (*state.Store, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -116,7 +116,11 @@ func (s *Sandbox) save(ctx context.Context, m state.Meta, about []byte) (saved w
 
 // write stores the state whose memory and devices are written by machine, which freezes the machine.
 func (s *Sandbox) write(ctx context.Context, m state.Meta, about []byte, saved *worker.Saved, machine func(context.Context, *state.Writer) error) error {
-	w, err := s.parts.States.Create(ctx, m)
+	states, err := s.parts.States()
+	if err != nil {
+		return err
+	}
+	w, err := states.Create(ctx, m)
 	if err != nil {
 		return err
 	}

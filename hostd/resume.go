@@ -24,9 +24,7 @@ type Resume struct {
 
 // origin adds what the machine of the parts starts from, and its disk.
 func (h *Host) origin(ctx context.Context, p *Parts, t template.Template, d sandboxDriver, s Spec, e Events) (image vmm.Image, disk *os.File, err error) {
-	if p.States, err = h.states(); err != nil {
-		return image, nil, err
-	}
+	p.States = h.states
 	p.Project = s.Project
 	shape := s.shape()
 	p.Kind = kindOf(d, shape)
@@ -117,9 +115,13 @@ func duplicate(f *os.File) (*os.File, error) {
 
 // continued opens the stored state and returns an image and a disk with its contents. It owns original.
 func (h *Host) continued(ctx context.Context, p *Parts, t template.Template, s Spec, original vmm.Image) (image vmm.Image, disk *os.File, err error) {
-	open := p.States.Claim
+	states, err := p.States()
+	if err != nil {
+		return image, nil, errors.Join(err, original.Close())
+	}
+	open := states.Claim
 	if s.Resume.Fork {
-		open = p.States.Share
+		open = states.Share
 	}
 	r := s.Resume
 	p.Fork = r.Fork

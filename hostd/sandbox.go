@@ -42,10 +42,10 @@ type Parts struct {
 	Silent  func(error)  // gets that the worker was killed because it gave no sign of life; nil: nothing does
 	Close   func() error // releases the machine's files; nil: nothing is to be released
 
-	States        *state.Store // of Save; nil: none
-	Host, Project string       // that the states belong to
-	Base          Base         // that they are relative to
-	Kind          string       // of the machine, see kindOf
+	States        func() (*state.Store, error) // of Save; nil: none
+	Host, Project string                       // that the states belong to
+	Base          Base                         // that they are relative to
+	Kind          string                       // of the machine, see kindOf
 	// From is the stored state that the machine starts from; nil: none. Fork: the machine shares it with others.
 	From *state.Snapshot
 	Fork bool

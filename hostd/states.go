@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/custody-project/custody/privsep"
@@ -26,6 +28,9 @@ var (
 
 // Stored implements States.
 func (h *Host) Stored(_ context.Context, tenant, run string) (worker.Saved, error) {
+	if !h.hasStates() {
+		return worker.Saved{}, fmt.Errorf("run %s: %w", run, state.ErrNotFound)
+	}
 	store, err := h.states()
 	if err != nil {
 		return worker.Saved{}, err
@@ -61,11 +66,7 @@ func (h *Host) sweep(ctx context.Context, notice func(string)) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		store, err := h.states()
-		if err == nil {
-			err = store.Sweep(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := h.sweepOnce(ctx); err != nil && ctx.Err() == nil {
 			notice("remove stored states that have expired: " + err.Error())
 		}
 		select {
@@ -74,6 +75,23 @@ func (h *Host) sweep(ctx context.Context, notice func(string)) {
 			return
 		}
 	}
+}
+
+func (h *Host) sweepOnce(ctx context.Context) error {
+	if !h.hasStates() {
+		return nil
+	}
+	store, err := h.states()
+	if err != nil {
+		return err
+	}
+	return store.Sweep(ctx)
+}
+
+// hasStates reports whether a sandbox has been paused on this host.
+func (h *Host) hasStates() bool {
+	_, err := os.Stat(h.Home.States())
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // stored is the argument of callStored and callDiscard.
