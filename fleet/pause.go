@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/state"
+	"github.com/custody-project/custody/state/archive"
 	"github.com/custody-project/custody/state/lifecycle"
 )
 
@@ -313,7 +314,7 @@ func (s pausing) settle(start *start, err error) {
 	if err == nil {
 		err = s.ctx.Err()
 	}
-	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrExpired) {
+	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrExpired) || errors.Is(err, archive.ErrNotFound) { // it was removed, or continues on another host
 		s.cancel(err)
 	}
 	start.finish(s.refusedStart(err))
