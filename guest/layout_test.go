@@ -22,7 +22,7 @@ func TestLayOut(t *testing.T) {
 	}
 	ok(layOut(disk))
 	in := func(name string) string { return filepath.Join(disk, name) }
-	ok(os.MkdirAll(in("work/work/incompat/volatile"), 0o700))
+	ok(os.MkdirAll(in(filepath.Join("work", "work", "incompat", "volatile")), 0o700))
 	ok(os.WriteFile(in("upper/workspace/kept"), []byte("kept"), 0o600))
 	ok(os.WriteFile(in("upper/etc/kept"), []byte("kept"), 0o600))
 	ok(os.Remove(in("upper/etc/hosts")))
