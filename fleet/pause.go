@@ -259,8 +259,9 @@ func (s pausing) enliven(ctx context.Context, l *run.Live) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if rested != nil {
-		s.expires = time.Now().UTC().Add(rested.Left)
-		s.latest = s.latest.Add(time.Since(rested.At))
+		now := s.fleet.config.Clock.Now().UTC()
+		s.expires = now.Add(rested.Left)
+		s.latest = s.latest.Add(now.Sub(rested.At))
 		s.expiry.Reset(rested.Left)
 	}
 	s.state, s.session, s.rested = Live, l, nil
