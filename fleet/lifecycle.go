@@ -241,7 +241,7 @@ func (f revival) found(ctx context.Context, k *pausedSandbox) (there bool, err e
 	if errors.Is(err, state.ErrNotFound) {
 		return false, f.paused.remove(k.ID)
 	}
-	k.Rested.Saved.Size, k.Rested.Saved.Expires = saved.Size, saved.Expires
+	k.Rested.Saved = saved // the file has none if the process was killed after it had stored the state
 	return true, err
 }
 

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/fleet"
 	"github.com/custody-project/custody/project/registry"
+	"github.com/custody-project/custody/quota"
 	"github.com/custody-project/custody/run"
 )
 
@@ -67,5 +69,49 @@ func TestPauseSecrets(t *testing.T) {
 		if check(t, err); len(left) > 0 {
 			t.Errorf("left over: %q", left)
 		}
+	}
+}
+
+// TestFilesKilled: a service that was killed after it had stored only the files of a sandbox, and before it noted that, has the sandbox without its processes.
+func TestFilesKilled(t *testing.T) {
+	r := newVMRig(t, fleet.Config{})
+	source := filepath.Join(r.home, "token")
+	check(t, os.WriteFile(source, []byte("the value of the token"), 0o600))
+	const project = "version: 1\nproject: shop\nsecrets:\n  env: {from: \"file:%\", deliver: {env: TOKEN}}\n"
+	r.register(strings.ReplaceAll(project, "%", source))
+	s := r.create(fleet.Request{Project: "shop"})
+	r.sh(s, "echo kept > /root/file")
+	_, err := s.Start(t.Context(), run.Command{Argv: []string{"sleep", "3600"}, Secrets: []string{"env"}}, false)
+	check(t, err)
+	check(t, s.Pause(t.Context()))
+	want := s.Info().Files
+	if want == "" {
+		t.Fatal("the processes were stored")
+	}
+	r.Close()
+	path := filepath.Join(r.home, "paused-sandboxes", s.ID+".json")
+	text, err := os.ReadFile(path)
+	check(t, err)
+	var kept map[string]any
+	check(t, json.Unmarshal(text, &kept))
+	rested := kept["Rested"].(map[string]any)
+	rested["Saved"], rested["Parent"] = map[string]any{}, nil
+	for _, p := range kept["Processes"].([]any) {
+		if p := p.(map[string]any); p["Name"] == "p2" {
+			p["Ended"], p["Error"] = nil, ""
+		}
+	}
+	text, err = json.Marshal(kept)
+	check(t, err)
+	check(t, os.WriteFile(path, text, 0o600))
+
+	r = openRig(t, r.home, r.setting, fleet.Config{}, quota.Config{})
+	again, err := r.Get("acme", s.ID)
+	check(t, err)
+	if i := again.Info(); i.Files != want || i.Running != 0 || i.State != fleet.Paused {
+		t.Errorf("after the restart: %+v", i)
+	}
+	if got := r.sh(again, "cat /root/file"); got != "kept\n" {
+		t.Errorf("the file: %q", got)
 	}
 }

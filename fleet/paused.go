@@ -186,8 +186,11 @@ func (f revival) revive(k pausedSandbox) *Sandbox {
 			p.stdin.Close()
 		}
 		pausing{s}.add(p)
-		if one.Ended != nil {
+		switch {
+		case one.Ended != nil:
 			p.recall(one)
+		case k.Rested.Saved.Files != "":
+			p.endPaused(k.Rested.Saved.Files)
 		}
 	}
 	f.mu.Lock()

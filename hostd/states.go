@@ -27,7 +27,7 @@ var (
 )
 
 // Stored implements States.
-func (h *Host) Stored(_ context.Context, tenant, run string) (worker.Saved, error) {
+func (h *Host) Stored(ctx context.Context, tenant, run string) (worker.Saved, error) {
 	if !h.hasStates() {
 		return worker.Saved{}, fmt.Errorf("run %s: %w", run, state.ErrNotFound)
 	}
@@ -39,7 +39,12 @@ func (h *Host) Stored(_ context.Context, tenant, run string) (worker.Saved, erro
 	if err == nil && info.Tenant != tenant && !info.Damaged {
 		err = &state.BoundError{Run: run, What: state.BoundTenant}
 	}
-	return worker.Saved{Size: info.Size, Created: info.Created, Expires: info.Expires}, err
+	saved := worker.Saved{Size: info.Size, Created: info.Created, Expires: info.Expires}
+	if err != nil || info.Damaged {
+		return saved, err
+	}
+	saved.Files, _ = h.part(ctx, tenant, run, partFiles, maxReason) // a state that cannot be opened is still there: a resume gets the error
+	return saved, nil
 }
 
 // Discard implements States.
