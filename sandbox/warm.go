@@ -240,6 +240,9 @@ func (w *Warm) started() audit.VM {
 
 // diagnose adds the reason of the VM's end, if it has ended, to an error of the channel.
 func (w *Warm) diagnose(err error) error {
+	if errors.Is(err, ErrSuspended) { // its VM lives
+		return err
+	}
 	select {
 	case <-w.vm.Done():
 		select {
