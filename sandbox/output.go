@@ -19,7 +19,7 @@ const (
 	outputPiece = 32 << 10               // maximum number of bytes in an output event
 	leastRead   = 32 << 10               // size of the buffer into which output is read, which grows while reads fill it
 	mostRead    = 256 << 10              // up to this size
-	outputDelay = 100 * time.Millisecond // how long output waits for more output before it is recorded
+	outputDelay = 100 * time.Millisecond // how long output waits at most before it is recorded
 	quietTime   = 250 * time.Millisecond // how long a value at the end of the output waits for more output before it counts as printed
 )
 
@@ -38,10 +38,11 @@ type pump struct {
 	// end in the middle of a value.
 	killed func() bool
 
-	mu      sync.Mutex // guards pending, offset, seq, timer and err
+	mu      sync.Mutex // guards pending, offset, seq, waits, timer and err
 	pending []byte     // redacted output that has not been recorded
 	offset  int64      // of pending in the redacted stream
 	seq     uint64     // of the last record of the stream, or of the step's start
+	waits   bool       // timer runs for pending
 	timer   *time.Timer
 	err     error
 
@@ -159,7 +160,8 @@ func (p *pump) put(b []byte, last bool) {
 	for len(p.pending) >= outputPiece || (last && len(p.pending) > 0) {
 		p.recordPiece(min(len(p.pending), outputPiece), last)
 	}
-	if len(p.pending) > 0 {
+	if len(p.pending) > 0 && !p.waits {
+		p.waits = true
 		p.timer.Reset(outputDelay)
 	}
 	if !p.live {
@@ -187,6 +189,7 @@ func (p *pump) show(b []byte) {
 func (p *pump) flushLate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.waits = false
 	if len(p.pending) > 0 {
 		p.recordPiece(len(p.pending), false)
 	}
